@@ -1,0 +1,39 @@
+"""Conversions at the edge: inside Gearshift every quantity is SI, outside it carries its unit in its name."""
+
+JOULES_PER_WATT_HOUR = 3600.0
+JOULES_PER_KILOWATT_HOUR = 3.6e6
+
+
+def joules_from_millijoules(energy_mj: float) -> float:
+    """Convert mJ (NVML's energy counter) to J."""
+    return energy_mj / 1e3
+
+
+def joules_from_microjoules(energy_uj: float) -> float:
+    """Convert µJ (RAPL's energy counter) to J."""
+    return energy_uj / 1e6
+
+
+def joules_from_watt_hours(energy_wh: float) -> float:
+    """Convert Wh (batteries) to J."""
+    return energy_wh * JOULES_PER_WATT_HOUR
+
+
+def kilowatt_hours(energy_j: float) -> float:
+    """Convert J to kWh (carbon factors)."""
+    return energy_j / JOULES_PER_KILOWATT_HOUR
+
+
+def watts_from_millivolts_milliamperes(voltage_mv: float, current_ma: float) -> float:
+    """Convert a rail's mV and mA (INA3221) to W."""
+    return voltage_mv * current_ma / 1e6
+
+
+def milliseconds(seconds: float) -> float:
+    """Convert s to ms."""
+    return seconds * 1e3
+
+
+def format_quantity(value: float | None, unit: str, digits: int = 3) -> str:
+    """Show a quantity with its unit, or "not measured": a missing value never reads as zero."""
+    return "not measured" if value is None else f"{value:.{digits}g} {unit}"
