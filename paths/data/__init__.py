@@ -1,0 +1,12 @@
+"""Labelled frames: rendered street scenes, folders of images, and what a network is fed."""
+
+from gearshift.paths.data.classes import CAMVID_CLASSES, CAMVID_COLOURS, IGNORE_INDEX
+from gearshift.paths.data.scenes import LabelledFrame, SceneStream
+
+__all__ = [
+    "CAMVID_CLASSES",
+    "CAMVID_COLOURS",
+    "IGNORE_INDEX",
+    "LabelledFrame",
+    "SceneStream",
+]
