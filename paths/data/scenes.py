@@ -13,15 +13,11 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from gearshift.errors import DataError
+from gearshift.paths.data.faces import Chunk
+from gearshift.paths.data.plan import CAMERA_SPEED_M_S, CHUNK_M, Plan
 from gearshift.paths.data.shading import Camera, Faces, Ground, shade
-from gearshift.paths.data.street import (
-    CAMERA_SPEED_M_S,
-    CHUNK_M,
-    Chunk,
-    Plan,
-    build_chunk,
-    lead_car,
-)
+from gearshift.paths.data.street import build_chunk
+from gearshift.paths.data.traffic import lead_car
 
 VIEW_M = 130.0
 MOVER_VIEW_M = 190.0

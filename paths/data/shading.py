@@ -11,18 +11,8 @@ import numpy as np
 from PIL import Image, ImageFilter
 
 from gearshift.paths.data.classes import IGNORE_INDEX
-from gearshift.paths.data.street import (
-    CHUNK_M,
-    PARKING_HALF_ROAD_M,
-    PAVEMENT,
-    ROAD,
-    SKY,
-    STOREY_M,
-    TREE,
-    Colour,
-    Plan,
-    Surface,
-)
+from gearshift.paths.data.faces import PAVEMENT, ROAD, SKY, TREE, Colour, Surface
+from gearshift.paths.data.plan import CHUNK_M, PARKING_HALF_ROAD_M, STOREY_M, Plan
 
 TILE = 512  # side of a texture in texels
 _GRAIN, _CLOUD, _BRICK, _LEAF = (kind * TILE * TILE for kind in range(4))
@@ -30,7 +20,7 @@ _GRAIN, _CLOUD, _BRICK, _LEAF = (kind * TILE * TILE for kind in range(4))
 _SURFACES = (
     np.array([_GRAIN, _LEAF, _BRICK, _BRICK, _GRAIN, _GRAIN, _LEAF], np.int32),
     np.array([24, 40, 40, 40, 24, 24, 72], np.float32),
-    np.array([0.07, 0.4, 0.14, 0.14, 0.08, 0.05, 0.36], np.float32),
+    np.array([0.05, 0.4, 0.14, 0.14, 0.08, 0.05, 0.36], np.float32),
 )
 
 
