@@ -24,6 +24,16 @@ def kilowatt_hours(energy_j: float) -> float:
     return energy_j / JOULES_PER_KILOWATT_HOUR
 
 
+def watts_from_milliwatts(power_mw: float) -> float:
+    """Convert mW (NVML's power reading and limits) to W."""
+    return power_mw / 1e3
+
+
+def watts_from_microwatts(power_uw: float) -> float:
+    """Convert µW (powercap's limits) to W."""
+    return power_uw / 1e6
+
+
 def watts_from_millivolts_milliamperes(voltage_mv: float, current_ma: float) -> float:
     """Convert a rail's mV and mA (INA3221) to W."""
     return voltage_mv * current_ma / 1e6
