@@ -1,0 +1,1 @@
+"""The SegFormer family: transformers' `SegformerForSemanticSegmentation`, its lossless rewrites and its knobs."""

@@ -1,0 +1,40 @@
+"""Attention whose linear maps of one input are one product: q/k/v without sequence reduction, k/v with it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gearshift.paths.segformer.forward import attend_heads, reduce_sequence
+from gearshift.paths.sharing import DerivedTensors
+
+
+class MergedAttention(nn.Module):
+    """Exact rewrite of SegFormer's attention; the stacked weights are a copy, made once for all paths."""
+
+    def __init__(self, attention: Any, key: str, derived: DerivedTensors) -> None:
+        super().__init__()
+        self.reduced = attention.sequence_reduction_ratio > 1
+        self.attention = attention
+        names = ("k_proj", "v_proj") if self.reduced else ("q_proj", "k_proj", "v_proj")
+        layers = [getattr(attention, name) for name in names]
+        for part in ("weight", "bias"):
+            stacked = derived.get(
+                f"{key}/{part}", lambda part=part: torch.cat([getattr(layer, part) for layer in layers])
+            )
+            self.register_buffer(part, stacked, persistent=False)
+
+    weight: Tensor
+    bias: Tensor
+
+    def forward(self, tokens: Tensor, height: int, width: int) -> Tensor:
+        """Tokens `(B, N, C)` to `(B, N, C)`."""
+        source = reduce_sequence(self.attention, tokens, height, width)
+        merged = F.linear(source, self.weight, self.bias)
+        if self.reduced:
+            key, value = merged.chunk(2, dim=-1)
+            query = self.attention.q_proj(tokens)
+        else:
+            query, key, value = merged.chunk(3, dim=-1)
+        return attend_heads(self.attention, query, key, value)

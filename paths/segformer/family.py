@@ -1,0 +1,184 @@
+"""What a path may change in SegFormer, and how: the one place that knows the names inside the stock model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import SegformerForSemanticSegmentation
+from transformers.modeling_outputs import SemanticSegmenterOutput
+
+from gearshift.errors import InputError, PathRefusedError
+from gearshift.paths.knobs import Knob
+from gearshift.paths.segformer.attention import MergedAttention
+from gearshift.paths.segformer.forward import encode
+from gearshift.paths.segformer.heads import FoldedHead, SlicedHead, Slicing, check_foldable
+from gearshift.paths.sharing import DerivedTensors, clone_structure
+from gearshift.paths.spec import PathSpec
+from gearshift.paths.transforms import (
+    Blocks,
+    DecoderChannels,
+    FuseChannels,
+    InputSize,
+    Lossless,
+    MergedProjections,
+    Skip,
+)
+
+
+class SegformerFamily:
+    """transformers' `SegformerForSemanticSegmentation`; stages, blocks and channels count from 0."""
+
+    name = "segformer"
+
+    def matches(self, module: nn.Module) -> bool:
+        """Whether `module` is of this family (a subclass may compute something else: it is not)."""
+        return type(module) is SegformerForSemanticSegmentation
+
+    def build(self, stock: Any, spec: PathSpec, derived: DerivedTensors) -> nn.Module:
+        """Make the module of a path over the stock model's tensors, without its input size.
+
+        Raises:
+            PathRefusedError: A setting does not fit this model, or a rewrite's precondition does not hold.
+        """
+        path = clone_structure(stock).eval()
+        exact = spec.get("lossless") is not None
+        if spec.get("qkv") is not None:
+            if not exact:
+                raise PathRefusedError('"qkv" rewrites the lossless path; write "lossless+qkv"')
+            _merge_projections(path.segformer.stages, derived)
+        _drop_blocks(path.segformer.stages, skipped_blocks(stock, spec))
+        slicing = _slicing(spec)
+        if not exact:
+            if slicing != Slicing():
+                path.decode_head = SlicedHead(path.decode_head, slicing, derived)
+            return path
+        check_rewritable(stock)
+        return LosslessSegformer(path, FoldedHead(path.decode_head, slicing, derived))
+
+    def logits_size(self, stock: Any, height: int, width: int) -> tuple[int, int]:
+        """Size of the stock model's logits for a frame of `height` x `width`."""
+        return _convolved(stock.segformer.stages[0].patch_embeddings.proj, height, width)
+
+    def check_input(self, stock: Any, height: int, width: int) -> None:
+        """Raise `InputError` for a frame that some stage cannot take, naming the smallest that all can."""
+        if not _fits(stock, height, width):
+            smallest = next(side for side in range(1, 4096) if _fits(stock, side, side))
+            raise InputError(
+                f"a frame of {height}x{width} is too small for this model; the minimum is {smallest}x{smallest}"
+            )
+
+    def depths(self, stock: Any) -> list[int]:
+        """Number of blocks of each stage."""
+        return [len(stage.blocks) for stage in stock.segformer.stages]
+
+    def knobs(self, stock: Any) -> list[Knob]:
+        """What the search may turn, each with its settings from mild to strong."""
+        blocks = [
+            Knob(f"block {stage}.{block}", (Skip(((stage, block),)),))
+            for stage, depth in enumerate(self.depths(stock))
+            for block in range(depth)
+        ]
+        head = stock.decode_head
+        inputs, outputs = head.linear_fuse.in_channels, head.linear_fuse.out_channels
+        fuse = tuple(FuseChannels(inputs * eighths // 16) for eighths in (12, 10, 8, 6, 4))
+        decoder = tuple(DecoderChannels(max(8, outputs * part // 8)) for part in (6, 4, 3, 2))
+        sizes = tuple(InputSize(percent=percent) for percent in (90, 80, 70, 60, 50, 40, 33))
+        return [*blocks, Knob("fuse", fuse), Knob("decoder", decoder), Knob("size", sizes)]
+
+    def base(self, stock: Any) -> list[PathSpec]:
+        """Lossless starting points to choose among by measured time; the stock model where none is admitted."""
+        try:
+            check_rewritable(stock)
+            check_foldable(stock.decode_head)
+        except PathRefusedError:
+            return [PathSpec()]
+        return [PathSpec((Lossless(),)), PathSpec((Lossless(), MergedProjections()))]
+
+
+class LosslessSegformer(nn.Module):
+    """The stock model with channels-last tokens throughout and another head; returns what the stock model returns."""
+
+    def __init__(self, model: Any, head: nn.Module) -> None:
+        super().__init__()
+        self.stages = model.segformer.stages
+        self.decode_head = head
+
+    def forward(
+        self, pixel_values: Tensor, return_dict: bool = True
+    ) -> SemanticSegmenterOutput | tuple[Tensor]:
+        """`(B, 3, H, W)` to logits `(B, K, H/4, W/4)`."""
+        maps = encode(self.stages, pixel_values.contiguous(memory_format=torch.channels_last))
+        logits = self.decode_head(maps)
+        return SemanticSegmenterOutput(logits=logits) if return_dict else (logits,)
+
+
+def check_rewritable(stock: Any) -> None:
+    """Raise `PathRefusedError` where the encoder's last stage is not handed to the decoder as an image."""
+    if not stock.config.reshape_last_stage:
+        raise PathRefusedError("lossless needs reshape_last_stage=True, and this model's configuration says False")
+
+
+def skipped_blocks(stock: Any, spec: PathSpec) -> set[tuple[int, int]]:
+    """Addresses of all blocks that a path leaves out.
+
+    Raises:
+        PathRefusedError: An address or a count that this model does not have.
+    """
+    depths = [len(stage.blocks) for stage in stock.segformer.stages]
+    skipped: set[tuple[int, int]] = set()
+    kept = spec.get("blocks")
+    if isinstance(kept, Blocks):
+        fits = len(kept.kept) == len(depths) and all(k <= d for k, d in zip(kept.kept, depths, strict=True))
+        if not fits:
+            most = "-".join(map(str, depths))
+            raise PathRefusedError(f"blocks={kept.value()} does not fit; this model has blocks={most} at most")
+        skipped |= {(stage, block) for stage, depth in enumerate(depths) for block in range(kept.kept[stage], depth)}
+    single = spec.get("skip")
+    if isinstance(single, Skip):
+        for stage, block in single.blocks:
+            if stage >= len(depths) or block >= depths[stage]:
+                last = ", ".join(f"{index}.0-{index}.{depth - 1}" for index, depth in enumerate(depths))
+                raise PathRefusedError(f"skip={stage}.{block} does not exist; this model has {last}")
+        skipped |= set(single.blocks)
+    return skipped
+
+
+def _slicing(spec: PathSpec) -> Slicing:
+    fuse, decoder = spec.get("fuse"), spec.get("decoder")
+    return Slicing(
+        fuse=fuse.channels if isinstance(fuse, FuseChannels) else None,
+        decoder=decoder.channels if isinstance(decoder, DecoderChannels) else None,
+    )
+
+
+def _drop_blocks(stages: Sequence[Any], skipped: set[tuple[int, int]]) -> None:
+    for index, stage in enumerate(stages):
+        stage.blocks = nn.ModuleList(
+            block for number, block in enumerate(stage.blocks) if (index, number) not in skipped
+        )
+
+
+def _merge_projections(stages: Sequence[Any], derived: DerivedTensors) -> None:
+    for index, stage in enumerate(stages):
+        for number, block in enumerate(stage.blocks):
+            block.attention = MergedAttention(block.attention, f"qkv/{index}.{number}", derived)
+
+
+def _convolved(convolution: nn.Conv2d, height: int, width: int) -> tuple[int, int]:
+    def along(length: int, axis: int) -> int:
+        padding = convolution.padding[axis]
+        assert isinstance(padding, int)  # SegFormer's own layers; narrows the type that torch declares
+        return (length + 2 * padding - convolution.kernel_size[axis]) // convolution.stride[axis] + 1
+
+    return along(height, 0), along(width, 1)
+
+
+def _fits(stock: Any, height: int, width: int) -> bool:
+    """Whether every stage's map is at least as large as its sequence reduction's kernel."""
+    for stage in stock.segformer.stages:
+        height, width = _convolved(stage.patch_embeddings.proj, height, width)
+        ratio = max((block.attention.sequence_reduction_ratio for block in stage.blocks), default=1)
+        if min(height, width) < ratio:
+            return False
+    return True

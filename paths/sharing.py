@@ -1,0 +1,73 @@
+"""One set of weights, many module trees: clone the structure, alias the tensors, account for what is new."""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def clone_structure(module: Module) -> Module:
+    """Return a new module tree over the *same* parameters and buffers.
+
+    Modules may then be replaced, removed or put in another mode without touching the original. Hooks are dropped:
+    they belong to whoever put them on the original.
+    """
+    memo: dict[int, object] = {id(tensor): tensor for tensor in tensors_of(module)}
+    clone = copy.deepcopy(module, memo)
+    for part in clone.modules():
+        part._forward_hooks.clear()
+        part._forward_pre_hooks.clear()
+        # transformers records hidden states by hooks of its own, put on at the first call unless this flag says so.
+        if hasattr(part, "_output_capturing_hooks_installed"):
+            part._output_capturing_hooks_installed = False  # type: ignore[assignment]
+    return clone
+
+
+def tensors_of(module: nn.Module) -> Iterator[Tensor]:
+    """Every parameter and buffer of the tree, each once."""
+    seen: set[int] = set()
+    for tensor in (*module.parameters(), *module.buffers()):
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            yield tensor
+
+
+def storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Memory behind `tensors`, each storage counted once and in full, however small the views on it."""
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for tensor in tensors
+        if tensor.device.type != "meta" and tensor.numel()
+    }
+    return sum(storages.values())
+
+
+def extra_bytes(module: nn.Module, base: nn.Module) -> int:
+    """Memory that `module` needs beyond the storages of `base`."""
+    base_tensors = list(tensors_of(base))
+    return storage_bytes([*base_tensors, *tensors_of(module)]) - storage_bytes(base_tensors)
+
+
+class DerivedTensors:
+    """Tensors computed from the weights (folded matrices, say), each made once and shared by all paths.
+
+    Keys are texts that name the tensor by what it is made of, so that a bundle can store it.
+    """
+
+    def __init__(self, known: Mapping[str, Tensor] | None = None) -> None:
+        self._tensors: dict[str, Tensor] = dict(known or {})
+
+    def get(self, key: str, make: Callable[[], Tensor]) -> Tensor:
+        """Return the tensor of `key`, made at the first call and owning its storage."""
+        if key not in self._tensors:
+            with torch.no_grad():
+                self._tensors[key] = make().detach().clone(memory_format=torch.contiguous_format)
+        return self._tensors[key]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors made or given so far."""
+        return dict(self._tensors)

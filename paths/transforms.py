@@ -1,0 +1,197 @@
+"""The kinds of change that a path may make, as checked values; a family of models decides how to carry them out."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from gearshift.errors import SpecError
+
+
+class Transform(Protocol):
+    """One setting of a path: a kind (`name`) and a value that prints and reads back."""
+
+    name: ClassVar[str]
+
+    def value(self) -> str | None:
+        """The text after `=` in the path's id, or None for a transform without a setting."""
+        ...
+
+    @classmethod
+    def read(cls, text: str | None) -> "Transform":
+        """Inverse of `value`; raises `SpecError` with what is allowed."""
+        ...
+
+
+class _Flag:
+    """A transform without a setting."""
+
+    name: ClassVar[str]
+
+    def value(self) -> None:
+        return None
+
+    @classmethod
+    def read(cls, text: str | None) -> "Transform":
+        if text is not None:
+            raise SpecError(f'"{cls.name}" takes no value, got "{text}"; write "{cls.name}" alone')
+        return cls()  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Lossless(_Flag):
+    """Every exact rewrite that the family knows and that this module admits."""
+
+    name: ClassVar[str] = "lossless"
+
+
+@dataclass(frozen=True, slots=True)
+class MergedProjections(_Flag):
+    """Exact: linear maps of one input (queries, keys, values) become one product. Costs a copy of their weights."""
+
+    name: ClassVar[str] = "qkv"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Keep the first `kept[i]` transformer blocks of stage `i`: `blocks=3-4-5-3`."""
+
+    kept: tuple[int, ...]
+    name: ClassVar[str] = "blocks"
+
+    def value(self) -> str:
+        """Such as `3-4-5-3`."""
+        return "-".join(str(count) for count in self.kept)
+
+    @classmethod
+    def read(cls, text: str | None) -> "Blocks":
+        """Read counts joined by dashes."""
+        if text is None or not re.fullmatch(r"\d+(-\d+)*", text):
+            raise SpecError(f'blocks="{text or ""}" is not a list of counts; write, for example, "blocks=3-4-5-3"')
+        return cls(tuple(int(count) for count in text.split("-")))
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Replace single residual blocks by the identity: `skip=2.1,2.3` skips blocks 1 and 3 of stage 2 (from 0)."""
+
+    blocks: tuple[tuple[int, int], ...]
+    name: ClassVar[str] = "skip"
+
+    def __post_init__(self) -> None:
+        """Sort, so that equal choices have equal ids."""
+        if len(set(self.blocks)) != len(self.blocks) or not self.blocks:
+            raise SpecError(f'skip="{self.value()}" must name at least one block, each once')
+        object.__setattr__(self, "blocks", tuple(sorted(self.blocks)))
+
+    def value(self) -> str:
+        """Such as `2.1,2.3`."""
+        return ",".join(f"{stage}.{block}" for stage, block in self.blocks)
+
+    @classmethod
+    def read(cls, text: str | None) -> "Skip":
+        """Read `stage.block` addresses joined by commas."""
+        if text is None or not re.fullmatch(r"\d+\.\d+(,\d+\.\d+)*", text):
+            raise SpecError(f'skip="{text or ""}" is not a list of stage.block; write, for example, "skip=2.1,2.3"')
+        pairs = (address.split(".") for address in text.split(","))
+        return cls(tuple((int(stage), int(block)) for stage, block in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """A positive number of channels."""
+
+    channels: int
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if self.channels < 1:
+            raise SpecError(f"{self.name}={self.channels} must be at least 1")
+
+    def value(self) -> str:
+        return str(self.channels)
+
+    @classmethod
+    def read(cls, text: str | None) -> "Transform":
+        if text is None or not re.fullmatch(r"\d+", text):
+            raise SpecError(f'{cls.name}="{text or ""}" is not a number of channels; write, e.g., "{cls.name}=256"')
+        return cls(int(text))
+
+
+@dataclass(frozen=True, slots=True)
+class FuseChannels(_Count):
+    """Keep the first N input channels of the decoder's fuse convolution, as the source paper slices it.
+
+    The convolution's input holds the deepest stage first, so small N drops the shallow, high-resolution stages.
+    """
+
+    name: ClassVar[str] = "fuse"
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderChannels(_Count):
+    """Keep the N output channels of the fuse convolution that matter most to the classifier."""
+
+    name: ClassVar[str] = "decoder"
+
+
+@dataclass(frozen=True, slots=True)
+class InputSize:
+    """Resize the input: `size=384x512` (height x width), or `size=75%` of each frame, in multiples of 32."""
+
+    height: int | None = None
+    width: int | None = None
+    percent: int | None = None
+    name: ClassVar[str] = "size"
+
+    def __post_init__(self) -> None:
+        """Accept either a height and a width, or a percentage."""
+        given = (self.height, self.width, self.percent)
+        if self.percent is None and (not self.height or not self.width):
+            raise SpecError(f"size needs a height and a width of at least 1, got {given[0]}x{given[1]}")
+        if self.percent is not None and not 1 <= self.percent <= 400:
+            raise SpecError(f"size={self.percent}% is out of range; allowed are 1% to 400%")
+
+    def value(self) -> str:
+        """Such as `384x512` or `75%`."""
+        return f"{self.height}x{self.width}" if self.percent is None else f"{self.percent}%"
+
+    @classmethod
+    def read(cls, text: str | None) -> "InputSize":
+        """Read `HxW`, one number for a square, or a percentage."""
+        if text is not None and (match := re.fullmatch(r"(\d+)%", text)):
+            return cls(percent=int(match[1]))
+        if text is not None and (match := re.fullmatch(r"(\d+)(?:x(\d+))?", text)):
+            return cls(height=int(match[1]), width=int(match[2] or match[1]))
+        raise SpecError(f'size="{text or ""}" is neither HxW nor a percentage; write "size=384x512" or "size=75%"')
+
+    def resolve(self, height: int, width: int) -> tuple[int, int]:
+        """The size at which a frame of `height` x `width` is run."""
+        if self.percent is None:
+            return self.height or height, self.width or width
+        return _round_to_32(height * self.percent / 100), _round_to_32(width * self.percent / 100)
+
+
+def _round_to_32(length: float) -> int:
+    return max(32, round(length / 32) * 32)
+
+
+_KINDS: tuple[type, ...] = (
+    Lossless,
+    MergedProjections,
+    Blocks,
+    Skip,
+    FuseChannels,
+    DecoderChannels,
+    InputSize,
+)
+_READERS: dict[str, Callable[[str | None], Transform]] = {kind.name: kind.read for kind in _KINDS}  # type: ignore[attr-defined]
+ORDER: tuple[str, ...] = tuple(_READERS)
+"""Names of all kinds, in the order in which a family applies them and an id prints them."""
+
+
+def read_transform(name: str, value: str | None) -> Transform:
+    """Read one transform by the name of its kind."""
+    if name not in _READERS:
+        raise SpecError(f'unknown transform "{name}"; known: {", ".join(ORDER)}')
+    return _READERS[name](value)

@@ -1,0 +1,1 @@
+"""How the other ways give up less: data, distillation, training."""
