@@ -6,6 +6,8 @@ from gearshift.paths.data.faces import FENCE, POLE, SIGN, Builder, Layer, Surfac
 from gearshift.paths.data.plan import Plan
 from gearshift.paths.data.plots import add_tree
 
+CAR_M = 5.0
+
 
 def add_furniture(
     build: Builder, rng: np.random.Generator, plan: Plan, side: int, start: float, park: bool
@@ -24,8 +26,10 @@ def add_furniture(
             build.place(Layer.STREET, z, 0.5)
             build.front(rectangle(kerb - 0.07, kerb + 0.07, 0, 1.0), z, POLE, (58, 58, 60))
     if rng.random() < 0.12:
-        build.place(Layer.STREET, start + 0.5, float(rng.random()))
-        build.side(kerb, (start, start + 9.0), (0.1, 1.05), FENCE, (120, 122, 124), Surface.RAILING)
+        for step in range(6, 0, -1):
+            z = start + step * 1.5
+            build.place(Layer.STREET, z + CAR_M, 0.4)  # behind a car that stands beside it
+            build.side(kerb, (z, z + 1.5), (0.1, 1.05), FENCE, (120, 122, 124), Surface.RAILING)
 
 
 def _lamp(build: Builder, rng: np.random.Generator, x: float, side: int, z: float) -> None:

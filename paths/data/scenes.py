@@ -22,12 +22,13 @@ from gearshift.paths.data.traffic import lead_car
 VIEW_M = 130.0
 MOVER_VIEW_M = 190.0
 NEAR_M = 0.35
+LONGEST_M = 6.0  # no vehicle is longer: behind this far, nothing of it is in view
 LEAD_PERIOD_S = 26.0
 MAX_FRAMES = 10**7  # 92 hours at 30 frames a second; float32 textures stay steady up to there
 MIN_SIDE, MAX_SIDE = 16, 4096
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # arrays have no single truth
 class LabelledFrame:
     """An image and the class of each of its pixels.
 
@@ -101,7 +102,7 @@ class SceneStream:
             moves = chunk.speeds != 0
             keep = np.ones_like(moves) if first <= number <= static_last else moves
             depth = chunk.depths + moved - np.float32(camera_z_m)
-            keep &= ~moves | ((depth > NEAR_M) & (depth < 0.8 * VIEW_M))
+            keep &= ~moves | ((depth > -LONGEST_M) & (depth < 0.8 * VIEW_M))
             if keep.any():
                 parts.append((chunk, keep, moved))
         if self._lead is not None and (lead := self._lead_gap(time_s)) is not None:
