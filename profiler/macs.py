@@ -1,0 +1,176 @@
+"""Multiply-accumulates of one operator call, from shapes alone.
+
+Every formula takes the call's positional arguments as the dispatcher passed them and the call's output, looks
+only at shapes, and returns MACs: a mapping where one fused kernel does work of several types, None where
+shapes alone do not tell. They are dense counts: masks, causal attention and zeros in the weights save
+nothing, since dense kernels compute them all the same. Which operator uses which formula is said in
+`gearshift.profiler.operators`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from math import prod
+from typing import Any, TypeAlias
+
+import torch
+
+
+class OperatorType(StrEnum):
+    """What kind of work an operator does; the rows of the cost table."""
+
+    CONVOLUTION = "convolution"
+    LINEAR = "linear"
+    ATTENTION = "attention"
+    MATMUL = "matmul"
+    NORM = "norm"
+    ACTIVATION = "activation"
+    RESAMPLE = "resample"
+    ELEMENTWISE = "elementwise"
+    DATA_MOVEMENT = "data movement"
+    OTHER = "other"
+
+
+Macs: TypeAlias = int | Mapping[OperatorType, int]
+Formula: TypeAlias = Callable[[Sequence[Any], Any], Macs | None]
+
+
+def product(left: torch.Tensor, right: torch.Tensor) -> int:
+    """MACs of `left @ right`, `(..., m, k) @ (..., k, n)` with equal leading sizes: `... m k n`."""
+    return _size(left.shape) * int(right.shape[-1])
+
+
+def matrix_product(args: Sequence[Any], out: Any) -> int:
+    """`mm(a, b)`, `bmm(a, b)`, `_int_mm(a, b)`: `b m k n`."""
+    return product(args[0], args[1])
+
+
+def added_matrix_product(args: Sequence[Any], out: Any) -> int:
+    """`addmm(c, a, b)`, `baddbmm(c, a, b)`, `addbmm(c, a, b)`: `b m k n`; adding `c` is free."""
+    return product(args[1], args[2])
+
+
+def vector_product(args: Sequence[Any], out: Any) -> int:
+    """`mv(a, x)`, `dot(x, y)`, `vdot(x, y)`: one MAC per element of the first operand."""
+    return _size(args[0].shape)
+
+
+def added_vector_product(args: Sequence[Any], out: Any) -> int:
+    """`addmv(c, a, x)`: one MAC per element of the matrix."""
+    return _size(args[1].shape)
+
+
+def packed_product(args: Sequence[Any], out: Any) -> int:
+    """A product with a packed (quantised) weight, its own shape hidden: `out.numel() * in_features`."""
+    return _size(out.shape) * int(args[0].shape[-1])
+
+
+def convolution(args: Sequence[Any], out: Any) -> int:
+    """`convolution(x, w, bias, stride, padding, dilation, transposed, ...)`, grouped or not.
+
+    `w` is `(c_out, c_in / groups, *kernel)`: it holds the division by groups already. Transposed, it is
+    `(c_in, c_out / groups, *kernel)` and every *input* position meets the whole kernel.
+    """
+    return _convolution(args[0], args[1], out, transposed=bool(args[6]))
+
+
+def plain_convolution(args: Sequence[Any], out: Any) -> int:
+    """A backend's own `convolution(x, w, ...)` that is never transposed."""
+    return _convolution(args[0], args[1], out, transposed=False)
+
+
+def transposed_convolution(args: Sequence[Any], out: Any) -> int:
+    """A backend's own `conv_transpose(x, w, ...)`."""
+    return _convolution(args[0], args[1], out, transposed=True)
+
+
+def time_batch_channel_convolution(args: Sequence[Any], out: Any) -> int:
+    """`conv_tbc(x, w, ...)` with `w` of `(kernel, c_in, c_out)`: `out.numel() * kernel * c_in`."""
+    return _size(out.shape) * _size(args[1].shape[:2])
+
+
+def convolution_backward(args: Sequence[Any], out: Any) -> int:
+    """`convolution_backward(grad, x, w, ..., transposed, ..., output_mask)`.
+
+    Each of the two gradients, for `x` and for `w`, pairs the same elements as the forward pass does, so each
+    costs exactly the forward's MACs, whatever the groups.
+    """
+    grad, x, w, transposed, wanted = args[0], args[1], args[2], bool(args[7]), args[10]
+    return _convolution(x, w, grad, transposed=transposed) * (bool(wanted[0]) + bool(wanted[1]))
+
+
+def _convolution(x: torch.Tensor, w: torch.Tensor, out: torch.Tensor, *, transposed: bool) -> int:
+    positions = x if transposed else out
+    return _size(positions.shape) * _size(w.shape[1:])
+
+
+def attention(args: Sequence[Any], out: Any) -> int:
+    """Fused attention over `q (..., n, d)`, `k (..., m, d)`, `v (..., m, e)`: both products, `n m (d + e)`.
+
+    Leading sizes are the query's, so grouped queries (fewer key heads) are counted as computed.
+    """
+    return _attention(args[0].shape, args[1].shape, args[2].shape)
+
+
+def attention_backward(args: Sequence[Any], out: Any) -> int:
+    """`..._backward(grad_out, q, k, v, ...)`: the scores again, then the gradients of q, k, v and the scores.
+
+    Five products where the forward has two: `n m (3 d + 2 e)`.
+    """
+    query, keys, width = args[1].shape, int(args[2].shape[-2]), int(args[3].shape[-1])
+    return _size(query[:-1]) * keys * (3 * int(query[-1]) + 2 * width)
+
+
+def flash_attention(args: Sequence[Any], out: Any) -> Macs | None:
+    """`_flash_attention_forward(q, k, v, cum_seq_q, ...)` over `(batch, tokens, heads, d)`."""
+    return _token_major_attention(args, ragged=args[3] is not None)
+
+
+def efficient_attention(args: Sequence[Any], out: Any) -> Macs | None:
+    """`_efficient_attention_forward(q, k, v, bias, cu_seqlens_q, ...)` over `(batch, tokens, heads, d)`."""
+    return _token_major_attention(args, ragged=args[4] is not None)
+
+
+def _token_major_attention(args: Sequence[Any], *, ragged: bool) -> Macs | None:
+    if ragged:  # the lengths of the packed sequences are data
+        return None
+    return _attention(*(_heads_first(tensor.shape) for tensor in args[:3]))
+
+
+def _heads_first(shape: Sequence[int]) -> Sequence[int]:
+    batch, tokens, heads, width = shape
+    return (batch, heads, tokens, width)
+
+
+def _attention(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> int:
+    return _size(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+def multi_head_attention(args: Sequence[Any], out: Any) -> Macs:
+    """`_native_multi_head_attention(q, k, v, embed_dim, ...)`, the fast path of `nn.MultiheadAttention`.
+
+    The four projections, `d^2` per token each, and both attention products.
+    """
+    query, key, value, embed_dim = args[0], args[1], args[2], args[3]
+    batch, n, m = query.shape[0], query.shape[1], key.shape[1]
+    tokens = 2 * batch * n + batch * m + batch * value.shape[1]
+    return {
+        OperatorType.LINEAR: tokens * embed_dim**2,
+        OperatorType.ATTENTION: 2 * batch * n * m * embed_dim,
+    }
+
+
+def transformer_layer(args: Sequence[Any], out: Any) -> Macs:
+    """`_transformer_encoder_layer_fwd(x, embed_dim, ...)`, the fast path of `nn.TransformerEncoderLayer`.
+
+    Self-attention as in `multi_head_attention` and the two matrices of the feed-forward part.
+    """
+    x, embed_dim, first, second = args[0], args[1], args[14], args[16]
+    batch, n, _ = x.shape
+    return {
+        OperatorType.LINEAR: batch * n * (4 * embed_dim**2 + _size(first.shape) + _size(second.shape)),
+        OperatorType.ATTENTION: 2 * batch * n * n * embed_dim,
+    }
+
+
+def _size(shape: Sequence[int]) -> int:
+    return prod(shape)

@@ -1,0 +1,41 @@
+"""One run of a module under a recorder: inputs copied, composite operators seen whole, all left as found."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from gearshift.profiler.inputs import copied
+from gearshift.profiler.preserve import as_found
+from gearshift.profiler.recorder import CallRecorder
+from gearshift.profiler.timing import Clock, Synchronise, timed_ms
+
+
+def run_recorded(
+    module: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    recorder: CallRecorder,
+    *,
+    synchronise: Synchronise | None = None,
+    clock: Clock = time.perf_counter,
+) -> float:
+    """Run an eager module once, in evaluation mode and without gradients, and return how long it took in ms.
+
+    Autograd's own dispatch is left out, as in inference mode, so that composite operators are seen whole; but
+    no inference tensor is made, which a model might cache and later fail to train with.
+    """
+    args, kwargs = copied((tuple(args), dict(kwargs)))
+    with as_found(module), torch._C._AutoDispatchBelowAutograd(), _uncompiled(module), recorder:
+        return timed_ms(lambda: module(*args, **kwargs), synchronise, clock)
+
+
+def _uncompiled(module: nn.Module) -> AbstractContextManager[object]:
+    """Keep compiled sub-modules eager: operators stay visible, and nothing is traced inside the recorder."""
+    compiled = any(
+        hasattr(item, "_orig_mod") or getattr(item, "_compiled_call_impl", None) for item in module.modules()
+    )
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
