@@ -4,7 +4,7 @@
 
 with, for `usable` threads of `thread` watts each (codecarbon's table, or 4 W per thread; see `cpu_power`):
 
-    idle power              = 10 % x usable x thread      (codecarbon's floor of 10 % of the specified power)
+    idle power              = 10 % x usable x thread      (codecarbon's floor of 10 %, in its `cpu_load` mode)
     active power per thread = 90 % x thread
 
 so that all threads busy give the specified power. Processor seconds are those of this process, all its

@@ -87,7 +87,7 @@ def open_meter(
     allow_estimate: bool = True,
     seams: Seams | None = None,
 ) -> Meter:
-    """Open a meter.
+    """Open a meter. Close it, or hold it with `contextlib.closing`, to give back threads and handles.
 
     Args:
         kind: `nvml`, `rapl`, `cpu-time`, `none`, or `auto`: the best that belongs to the device, and where

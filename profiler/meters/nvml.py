@@ -158,7 +158,7 @@ class NvmlMeter(BaseMeter):
             has_counter = False
         if not has_counter and sensor is None:
             raise MeterUnavailableError(
-                f"NVML lists {self.board.name} (index {self.board.index}) but reads neither energy nor power: "
+                f"NVML lists {self.board.name} (index {self.board.index}) but its sensors do not answer: "
                 f"{'; '.join(failures)}. Use another meter, or a latency budget, which needs none."
             )
         return has_counter, sensor

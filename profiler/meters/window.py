@@ -13,7 +13,6 @@ On an accelerator, work is queued: synchronise the device before a window opens 
 
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Self
 
 from gearshift.errors import WindowError
@@ -67,9 +66,7 @@ class Window:
     def __enter__(self) -> Self:
         return self.open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._book.has(self):
             self.close()
 
