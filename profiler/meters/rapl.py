@@ -4,8 +4,8 @@ The counters start over about once a minute to once an hour. While windows are o
 enough that at most one such wrap fits between two reads; without a window, a reading after a longer pause
 begins a new epoch.
 
-The counters update about every millisecond (Intel SDM, vol. 3B, on RAPL). Their systematic error is taken as 5
-%: our assumption, from comparisons with wall meters of Haswell and later.
+The counters update about every millisecond (Intel SDM, vol. 3B, on RAPL). Their systematic error is taken as
+5 %: our assumption, from comparisons with wall meters of Haswell and later.
 """
 
 import time
