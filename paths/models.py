@@ -1,20 +1,119 @@
-"""Models by name: `config:NAME` (a description in configs/models), `hf:NAME_OR_DIR` (a transformers checkpoint)."""
+"""Models by name: `hf:NAME_OR_DIR` (a transformers checkpoint) or `config:NAME` (a description, random weights)."""
 
 import difflib
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import torch
+from safetensors import SafetensorError
+from torch import nn
 from transformers import SegformerForSemanticSegmentation
 
 from gearshift.config import read_config
-from gearshift.errors import ModelError
+from gearshift.errors import CheckpointError, ModelError
 from gearshift.paths.segformer.config import SegformerDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """A stock model in evaluation mode, with what it was made from.
+
+    Attributes:
+        reference: The name that loads it again, such as `hf:/models/segformer-b2`.
+        module: The stock transformers model.
+        trained: False for random weights, whose quality means nothing.
+    """
+
+    reference: str
+    module: Any
+    trained: bool
+
+
+def load_model(reference: str) -> LoadedModel:
+    """Load a model by name.
+
+    Raises:
+        ModelError: The name has no known form, or nothing of that name exists here.
+        CheckpointError: The weights cannot be read or do not fit.
+    """
+    kind, colon, name = reference.partition(":")
+    if not colon and Path(reference).is_dir():
+        kind, name = "hf", reference
+    if kind == "config" and name:
+        torch.manual_seed(0)
+        return LoadedModel(reference=reference, module=build_described(name), trained=False)
+    if kind == "hf" and name:
+        return LoadedModel(reference=f"hf:{name}", module=load_checkpoint(name), trained=True)
+    raise ModelError(
+        f'unknown model "{reference}"; write hf:NAME_OR_DIR (a transformers checkpoint) or config:NAME '
+        f"(random weights; known: {', '.join(described_models())})"
+    )
+
+
+def load_checkpoint(name: str) -> SegformerForSemanticSegmentation:
+    """Load a SegFormer checkpoint from a folder or from the hub, every weight accounted for.
+
+    Both key layouts (transformers 4.x and 5.x) are read.
+
+    Raises:
+        ModelError: No such folder, and the hub is out of reach or has no such model.
+        CheckpointError: A file is damaged, or weights are missing, left over or of another shape.
+    """
+    folder = Path(name)
+    if folder.exists():
+        _check_folder(folder)
+    try:
+        with _quiet_transformers():
+            module, loading = SegformerForSemanticSegmentation.from_pretrained(
+                name, output_loading_info=True, dtype=torch.float32, ignore_mismatched_sizes=True
+            )
+    except SafetensorError as error:
+        raise CheckpointError(f"the weights of {name} are damaged or cut short: {error}; fetch them again") from error
+    except (RuntimeError, ValueError, KeyError, EOFError) as error:
+        raise CheckpointError(f"the checkpoint {name} cannot be loaded: {_one_line(error)}") from error
+    except OSError as error:
+        if folder.exists():
+            raise CheckpointError(f"the checkpoint {name} cannot be read: {_one_line(error)}") from error
+        raise ModelError(
+            f"{name} is no folder here and could not be fetched from the hub; check the name, or give a local folder"
+        ) from error
+    problems = {key: sorted(_name(item) for item in loading[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+    for key, names in problems.items():
+        if names:
+            label = key.replace("_", " ").removesuffix(" keys")
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            raise CheckpointError(f"the checkpoint {name} does not fit SegFormer: {label} {names[0]}{more}")
+    return module.eval()
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder that is no SegFormer checkpoint before the loader turns it into something else."""
+    description = folder / "config.json"
+    if not description.is_file():
+        raise CheckpointError(f"{folder} holds no config.json; give the folder that save_pretrained wrote")
+    try:
+        kind = json.loads(description.read_text(encoding="utf-8")).get("model_type")
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{description} is not a JSON object; fetch the checkpoint again") from error
+    if kind != "segformer":
+        raise ModelError(f'{folder} holds a model of type "{kind}"; supported: segformer')
+
+
+def _name(item: object) -> str:
+    """The key of a loading report's entry: mismatches come as (key, shape, shape)."""
+    return str(item[0]) if isinstance(item, tuple) else str(item)
 
 
 def described_models() -> list[str]:
     """Names that `config:NAME` takes."""
-    folder = Path(str(files("gearshift.configs"))) / "models"
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+    return sorted(path.stem for path in _descriptions().glob("*.yaml"))
 
 
 def describe(name: str) -> SegformerDescription:
@@ -28,9 +127,46 @@ def describe(name: str) -> SegformerDescription:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f'did you mean "{near[0]}"?' if near else f"known: {', '.join(known)}"
         raise ModelError(f'no model description "{name}"; {hint}')
-    return read_config(Path(str(files("gearshift.configs"))) / "models" / f"{name}.yaml", SegformerDescription)
+    return read_config(_descriptions() / f"{name}.yaml", SegformerDescription)
 
 
 def build_described(name: str) -> SegformerForSemanticSegmentation:
     """Make the stock model of a description, with random weights, in evaluation mode."""
     return describe(name).build()
+
+
+def weights_hash(module: nn.Module) -> str:
+    """SHA-256 over names, types, shapes and bytes of all weights: the same whatever file they came from."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _descriptions() -> Path:
+    return Path(str(files("gearshift.configs"))) / "models"
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Silence the loader's progress bars and load report: our own check says what is wrong, in one line."""
+    from transformers.utils import logging as transformers_logging
+
+    loggers = [logging.getLogger(name) for name in ("transformers", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

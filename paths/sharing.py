@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,22 +13,24 @@ Module = TypeVar("Module", bound=nn.Module)
 def clone_structure(module: Module) -> Module:
     """Return a new module tree over the *same* parameters and buffers.
 
-    Modules may then be replaced, removed or put in another mode without touching the original. Hooks are dropped:
-    they belong to whoever put them on the original.
+    Modules may then be replaced, removed or put in another mode without touching the original. Hooks stay
+    behind, uncopied: they belong to whoever put them on the original.
     """
-    memo: dict[int, object] = {id(tensor): tensor for tensor in tensors_of(module)}
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in tensors_of(module)}
+    memo |= {id(hooks): type(hooks)() for part in module.modules() for hooks in _hook_tables(part)}
     clone = copy.deepcopy(module, memo)
     for part in clone.modules():
-        part._forward_hooks.clear()
-        part._forward_pre_hooks.clear()
-        # transformers records hidden states by hooks of its own, put on at the first call unless this flag says so.
-        if hasattr(part, "_output_capturing_hooks_installed"):
-            part._output_capturing_hooks_installed = False  # type: ignore[assignment]
+        # transformers records hidden states by hooks of its own, put on at the first call unless this is set.
+        vars(part).pop("_output_capturing_hooks_installed", None)
     return clone
 
 
+def _hook_tables(module: nn.Module) -> list[dict[int, Any]]:
+    return [value for name, value in vars(module).items() if "hooks" in name and isinstance(value, dict)]
+
+
 def tensors_of(module: nn.Module) -> Iterator[Tensor]:
-    """Every parameter and buffer of the tree, each once."""
+    """Yield every parameter and buffer of the tree, each once."""
     seen: set[int] = set()
     for tensor in (*module.parameters(), *module.buffers()):
         if id(tensor) not in seen:
@@ -39,7 +41,7 @@ def tensors_of(module: nn.Module) -> Iterator[Tensor]:
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
     """Memory behind `tensors`, each storage counted once and in full, however small the views on it."""
     storages = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        (tensor.device, tensor.untyped_storage().data_ptr()): tensor.untyped_storage().nbytes()
         for tensor in tensors
         if tensor.device.type != "meta" and tensor.numel()
     }
@@ -62,9 +64,12 @@ class DerivedTensors:
         self._tensors: dict[str, Tensor] = dict(known or {})
 
     def get(self, key: str, make: Callable[[], Tensor]) -> Tensor:
-        """Return the tensor of `key`, made at the first call and owning its storage."""
+        """Return the tensor of `key`, made at the first call and owning its storage.
+
+        It is an ordinary tensor even where the caller is in inference mode: a path may still be trained.
+        """
         if key not in self._tensors:
-            with torch.no_grad():
+            with torch.inference_mode(mode=False), torch.no_grad():
                 self._tensors[key] = make().detach().clone(memory_format=torch.contiguous_format)
         return self._tensors[key]
 

@@ -6,6 +6,7 @@ The id is canonical: equal paths have equal ids, whatever the order in which the
 """
 
 import difflib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gearshift.errors import SpecError
@@ -73,13 +74,26 @@ class PathSpec:
         return [{"transform": item.name, "value": item.value()} for item in self.transforms]
 
     @classmethod
-    def from_json(cls, value: list[dict[str, str | None]]) -> "PathSpec":
-        """Inverse of `to_json`."""
-        return cls(tuple(read_transform(str(item["transform"]), item["value"]) for item in value))
+    def from_json(cls, value: Sequence[Mapping[str, str | None]]) -> "PathSpec":
+        """Read what `to_json` gave.
+
+        Raises:
+            SpecError: An unknown transform, an ill-formed value or an entry of another shape.
+        """
+        return cls(tuple(_read_entry(item) for item in value))
+
+
+def _read_entry(item: Mapping[str, str | None]) -> Transform:
+    name, value = item.get("transform"), item.get("value")
+    if item.keys() != {"transform", "value"} or name is None:
+        raise SpecError(f'{dict(item)} is no transform; write {{"transform": NAME, "value": TEXT or null}}')
+    return read_transform(name, value)
 
 
 def _parse_part(part: str, whole: str) -> Transform:
     name, equals, value = part.partition("=")
+    if name == STOCK:
+        raise SpecError(f'"{STOCK}" is the path that changes nothing; drop it from "{whole}"')
     if name not in ORDER:
         near = difflib.get_close_matches(name, ORDER, n=1)
         hint = f'did you mean "{near[0]}"?' if near else f"known: {', '.join(ORDER)}"

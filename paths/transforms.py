@@ -1,41 +1,45 @@
 """The kinds of change that a path may make, as checked values; a family of models decides how to carry them out."""
 
 import re
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Self
 
 from gearshift.errors import SpecError
 
+_NUMBER = "([0-9]{1,6})"
 
-class Transform(Protocol):
+
+class Transform(ABC):
     """One setting of a path: a kind (`name`) and a value that prints and reads back."""
 
+    __slots__ = ()
+
     name: ClassVar[str]
 
+    @abstractmethod
     def value(self) -> str | None:
-        """The text after `=` in the path's id, or None for a transform without a setting."""
-        ...
+        """Return the text after `=` in the path's id, or None for a transform without a setting."""
 
     @classmethod
-    def read(cls, text: str | None) -> "Transform":
-        """Inverse of `value`; raises `SpecError` with what is allowed."""
-        ...
+    @abstractmethod
+    def read(cls, text: str | None) -> Self:
+        """Read what `value` gave; raises `SpecError` with what is allowed."""
 
 
-class _Flag:
+class _Flag(Transform):
     """A transform without a setting."""
 
-    name: ClassVar[str]
+    __slots__ = ()
 
     def value(self) -> None:
         return None
 
     @classmethod
-    def read(cls, text: str | None) -> "Transform":
+    def read(cls, text: str | None) -> Self:
         if text is not None:
             raise SpecError(f'"{cls.name}" takes no value, got "{text}"; write "{cls.name}" alone')
-        return cls()  # type: ignore[return-value]
+        return cls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,26 +57,31 @@ class MergedProjections(_Flag):
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(Transform):
     """Keep the first `kept[i]` transformer blocks of stage `i`: `blocks=3-4-5-3`."""
 
     kept: tuple[int, ...]
     name: ClassVar[str] = "blocks"
+
+    def __post_init__(self) -> None:
+        """Refuse what would not read back."""
+        if not self.kept or min(self.kept) < 0:
+            raise SpecError(f'blocks="{self.value()}" needs one count of at least 0 for each stage')
 
     def value(self) -> str:
         """Such as `3-4-5-3`."""
         return "-".join(str(count) for count in self.kept)
 
     @classmethod
-    def read(cls, text: str | None) -> "Blocks":
+    def read(cls, text: str | None) -> Self:
         """Read counts joined by dashes."""
-        if text is None or not re.fullmatch(r"\d+(-\d+)*", text):
-            raise SpecError(f'blocks="{text or ""}" is not a list of counts; write, for example, "blocks=3-4-5-3"')
+        if text is None or not re.fullmatch(f"{_NUMBER}(-{_NUMBER})*", text):
+            raise SpecError(f'blocks="{text or ""}" is not a list of counts; write, e.g., "blocks=3-4-5-3"')
         return cls(tuple(int(count) for count in text.split("-")))
 
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(Transform):
     """Replace single residual blocks by the identity: `skip=2.1,2.3` skips blocks 1 and 3 of stage 2 (from 0)."""
 
     blocks: tuple[tuple[int, int], ...]
@@ -82,6 +91,8 @@ class Skip:
         """Sort, so that equal choices have equal ids."""
         if len(set(self.blocks)) != len(self.blocks) or not self.blocks:
             raise SpecError(f'skip="{self.value()}" must name at least one block, each once')
+        if any(number < 0 for address in self.blocks for number in address):
+            raise SpecError(f'skip="{self.value()}" has a negative number; stages and blocks count from 0')
         object.__setattr__(self, "blocks", tuple(sorted(self.blocks)))
 
     def value(self) -> str:
@@ -89,20 +100,20 @@ class Skip:
         return ",".join(f"{stage}.{block}" for stage, block in self.blocks)
 
     @classmethod
-    def read(cls, text: str | None) -> "Skip":
+    def read(cls, text: str | None) -> Self:
         """Read `stage.block` addresses joined by commas."""
-        if text is None or not re.fullmatch(r"\d+\.\d+(,\d+\.\d+)*", text):
-            raise SpecError(f'skip="{text or ""}" is not a list of stage.block; write, for example, "skip=2.1,2.3"')
-        pairs = (address.split(".") for address in text.split(","))
+        address = rf"{_NUMBER}\.{_NUMBER}"
+        if text is None or not re.fullmatch(f"{address}(,{address})*", text):
+            raise SpecError(f'skip="{text or ""}" is not a list of stage.block; write, e.g., "skip=2.1,2.3"')
+        pairs = (pair.split(".") for pair in text.split(","))
         return cls(tuple((int(stage), int(block)) for stage, block in pairs))
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
+class _Count(Transform):
     """A positive number of channels."""
 
     channels: int
-    name: ClassVar[str]
 
     def __post_init__(self) -> None:
         if self.channels < 1:
@@ -112,9 +123,11 @@ class _Count:
         return str(self.channels)
 
     @classmethod
-    def read(cls, text: str | None) -> "Transform":
-        if text is None or not re.fullmatch(r"\d+", text):
-            raise SpecError(f'{cls.name}="{text or ""}" is not a number of channels; write, e.g., "{cls.name}=256"')
+    def read(cls, text: str | None) -> Self:
+        if text is None or not re.fullmatch(_NUMBER, text):
+            raise SpecError(
+                f'{cls.name}="{text or ""}" is not a number of channels; write, e.g., "{cls.name}=256"'
+            )
         return cls(int(text))
 
 
@@ -136,7 +149,7 @@ class DecoderChannels(_Count):
 
 
 @dataclass(frozen=True, slots=True)
-class InputSize:
+class InputSize(Transform):
     """Resize the input: `size=384x512` (height x width), or `size=75%` of each frame, in multiples of 32."""
 
     height: int | None = None
@@ -146,27 +159,32 @@ class InputSize:
 
     def __post_init__(self) -> None:
         """Accept either a height and a width, or a percentage."""
-        given = (self.height, self.width, self.percent)
-        if self.percent is None and (not self.height or not self.width):
-            raise SpecError(f"size needs a height and a width of at least 1, got {given[0]}x{given[1]}")
-        if self.percent is not None and not 1 <= self.percent <= 400:
-            raise SpecError(f"size={self.percent}% is out of range; allowed are 1% to 400%")
+        height, width, percent = self.height, self.width, self.percent
+        if percent is None:
+            if height is None or width is None or min(height, width) < 1:
+                raise SpecError(f"size needs a height and a width of at least 1, got {height}x{width}")
+        elif height is not None or width is not None:
+            raise SpecError(f"size is either {height}x{width} or {percent}%, not both")
+        elif not 1 <= percent <= 400:
+            raise SpecError(f"size={percent}% is out of range; allowed are 1% to 400%")
 
     def value(self) -> str:
         """Such as `384x512` or `75%`."""
         return f"{self.height}x{self.width}" if self.percent is None else f"{self.percent}%"
 
     @classmethod
-    def read(cls, text: str | None) -> "InputSize":
+    def read(cls, text: str | None) -> Self:
         """Read `HxW`, one number for a square, or a percentage."""
-        if text is not None and (match := re.fullmatch(r"(\d+)%", text)):
+        if text is not None and (match := re.fullmatch(f"{_NUMBER}%", text)):
             return cls(percent=int(match[1]))
-        if text is not None and (match := re.fullmatch(r"(\d+)(?:x(\d+))?", text)):
+        if text is not None and (match := re.fullmatch(f"{_NUMBER}(?:x{_NUMBER})?", text)):
             return cls(height=int(match[1]), width=int(match[2] or match[1]))
-        raise SpecError(f'size="{text or ""}" is neither HxW nor a percentage; write "size=384x512" or "size=75%"')
+        raise SpecError(
+            f'size="{text or ""}" is neither HxW nor a percentage; write "size=384x512" or "size=75%"'
+        )
 
     def resolve(self, height: int, width: int) -> tuple[int, int]:
-        """The size at which a frame of `height` x `width` is run."""
+        """Return the size at which a frame of `height` x `width` is run."""
         if self.percent is None:
             return self.height or height, self.width or width
         return _round_to_32(height * self.percent / 100), _round_to_32(width * self.percent / 100)
@@ -176,7 +194,7 @@ def _round_to_32(length: float) -> int:
     return max(32, round(length / 32) * 32)
 
 
-_KINDS: tuple[type, ...] = (
+_KINDS: tuple[type[Transform], ...] = (
     Lossless,
     MergedProjections,
     Blocks,
@@ -185,13 +203,13 @@ _KINDS: tuple[type, ...] = (
     DecoderChannels,
     InputSize,
 )
-_READERS: dict[str, Callable[[str | None], Transform]] = {kind.name: kind.read for kind in _KINDS}  # type: ignore[attr-defined]
-ORDER: tuple[str, ...] = tuple(_READERS)
+_BY_NAME = {kind.name: kind for kind in _KINDS}
+ORDER: tuple[str, ...] = tuple(_BY_NAME)
 """Names of all kinds, in the order in which a family applies them and an id prints them."""
 
 
 def read_transform(name: str, value: str | None) -> Transform:
     """Read one transform by the name of its kind."""
-    if name not in _READERS:
+    if name not in _BY_NAME:
         raise SpecError(f'unknown transform "{name}"; known: {", ".join(ORDER)}')
-    return _READERS[name](value)
+    return _BY_NAME[name].read(value)

@@ -1,4 +1,4 @@
-"""SegFormer described in a few YAML lines (`configs/models`), and the stock transformers model made from it."""
+"""SegFormer described in a few YAML lines (`configs/models`), and the transformers model made from it."""
 
 from typing import Literal
 

@@ -116,7 +116,9 @@ class LosslessSegformer(nn.Module):
 def check_rewritable(stock: Any) -> None:
     """Raise `PathRefusedError` where the encoder's last stage is not handed to the decoder as an image."""
     if not stock.config.reshape_last_stage:
-        raise PathRefusedError("lossless needs reshape_last_stage=True, and this model's configuration says False")
+        raise PathRefusedError(
+            "lossless needs reshape_last_stage=True, and this model's configuration says False"
+        )
 
 
 def skipped_blocks(stock: Any, spec: PathSpec) -> set[tuple[int, int]]:
@@ -132,8 +134,12 @@ def skipped_blocks(stock: Any, spec: PathSpec) -> set[tuple[int, int]]:
         fits = len(kept.kept) == len(depths) and all(k <= d for k, d in zip(kept.kept, depths, strict=True))
         if not fits:
             most = "-".join(map(str, depths))
-            raise PathRefusedError(f"blocks={kept.value()} does not fit; this model has blocks={most} at most")
-        skipped |= {(stage, block) for stage, depth in enumerate(depths) for block in range(kept.kept[stage], depth)}
+            raise PathRefusedError(
+                f"blocks={kept.value()} does not fit; this model has blocks={most} at most"
+            )
+        skipped |= {
+            (stage, block) for stage, depth in enumerate(depths) for block in range(kept.kept[stage], depth)
+        }
     single = spec.get("skip")
     if isinstance(single, Skip):
         for stage, block in single.blocks:

@@ -1,13 +1,13 @@
 """SegFormer's forward pass with tokens kept as channels-last images, over the stock modules' own parameters.
 
-The same functions serve training (gradients flow, stochastic depth is honoured) and every path. Differences from
-the stock forward, all exact:
+The same functions serve training (gradients flow, stochastic depth is honoured) and every path. Differences
+from the stock forward, all exact:
 
-* Tokens `(B, N, C)` already are a channels-last image `(B, C, H, W)`: a view, where the stock code transposes and
-  copies around each convolution.
-* `decode` applies each stage's projection and its slice of the fuse convolution as one matrix at the stage's own
-  resolution, below the bilinear upsampling. A 1x1 convolution commutes with bilinear interpolation, whose weights
-  sum to one, so that biases survive; the batch norm acts on the sum, as in the stock model.
+* Tokens `(B, N, C)` already are a channels-last image `(B, C, H, W)`: a view, where the stock code transposes
+  and copies around each convolution.
+* `decode` applies each stage's projection and its slice of the fuse convolution as one matrix at the stage's
+  own resolution, below the bilinear upsampling. A 1x1 convolution commutes with bilinear interpolation, whose
+  weights sum to one, so that biases survive; the batch norm acts on the sum, as in the stock model.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def as_image(tokens: Tensor, height: int, width: int) -> Tensor:
 
 
 def as_tokens(image: Tensor) -> Tensor:
-    """View a channels-last image `(B, C, H, W)` as tokens `(B, H*W, C)`; a copy only if it is not channels-last."""
+    """View a channels-last image `(B, C, H, W)` as tokens `(B, H*W, C)`; another layout may be copied."""
     batch, channels, height, width = image.shape
     return image.permute(0, 2, 3, 1).reshape(batch, height * width, channels)
 
@@ -69,7 +69,9 @@ def encode_block(block: Any, tokens: Tensor, height: int, width: int) -> Tensor:
     """Run one transformer block on tokens `(B, N, C)`."""
     attended = attend(block.attention, block.layernorm_before(tokens), height, width)
     tokens = tokens + block.drop_path(block.hidden_dropout(attended))
-    return tokens + block.drop_path(mix(block.mlp, block.layernorm_after(tokens), height, width))
+    mixed = mix(block.mlp, block.layernorm_after(tokens), height, width)
+    added: Tensor = tokens + block.drop_path(mixed)
+    return added
 
 
 def attend(attention: Any, tokens: Tensor, height: int, width: int) -> Tensor:
@@ -84,7 +86,7 @@ def attend(attention: Any, tokens: Tensor, height: int, width: int) -> Tensor:
 
 
 def attend_heads(attention: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Scaled dot-product attention per head and the output projection; `(B, N, C)`, keys and values `(B, M, C)`."""
+    """Attend per head and project the output: `(B, N, C)`, keys and values `(B, M, C)`, to `(B, N, C)`."""
     mixed = F.scaled_dot_product_attention(
         _heads(query, attention.head_dim),
         _heads(key, attention.head_dim),
@@ -110,14 +112,15 @@ def reduce_sequence(attention: Any, tokens: Tensor, height: int, width: int) -> 
 def mix(mlp: Any, tokens: Tensor, height: int, width: int) -> Tensor:
     """Mix-FFN: linear, 3x3 depthwise convolution, activation, linear."""
     hidden = mlp.dwconv.dwconv(as_image(mlp.fc1(tokens), height, width))
-    mixed: Tensor = mlp.dropout(mlp.fc2(mlp.dropout(mlp.activation_fn(as_tokens(hidden)))))
+    activated = mlp.dropout(mlp.activation_fn(as_tokens(hidden)))
+    mixed: Tensor = mlp.dropout(mlp.fc2(activated))
     return mixed
 
 
 def stage_projections(head: Any) -> list[Projection]:
     """Fold each stage's projection into its slice of the fuse convolution, without the batch norm.
 
-    The concatenation holds the *last* stage first, so stage `i` of `n` meets slice `n - 1 - i`. Differentiable.
+    The concatenation holds the *last* stage first: stage `i` of `n` meets slice `n - 1 - i`. Differentiable.
     """
     fuse = head.linear_fuse.weight[:, :, 0, 0]
     slices = fuse.chunk(len(head.linear_projections), dim=1)[::-1]
@@ -128,7 +131,7 @@ def stage_projections(head: Any) -> list[Projection]:
 
 
 def fuse(maps: Sequence[Tensor], projections: Sequence[Projection]) -> Tensor:
-    """Project every map at its own resolution, upsample to the first map's size, and add: `(B, D, H_0, W_0)`."""
+    """Project every map at its own resolution, upsample to the first one's, and add: `(B, D, H_0, W_0)`."""
     size = maps[0].shape[2:]
     total: Tensor | None = None
     for image, projection in zip(maps, projections, strict=True):
@@ -148,14 +151,14 @@ def project(image: Tensor, projection: Projection) -> Tensor:
 
 
 def decode(head: Any, maps: Sequence[Tensor]) -> Tensor:
-    """Run the decode head below the upsampling, batch norm in the head's own mode; logits `(B, K, H_0, W_0)`."""
+    """Run the decode head below the upsampling, in the head's own mode; logits `(B, K, H_0, W_0)`."""
     fused = head.activation(head.batch_norm(fuse(maps, stage_projections(head))))
     logits: Tensor = head.classifier(head.dropout(fused))
     return logits
 
 
 def forward(model: Any, pixel_values: Tensor) -> Tensor:
-    """Logits of a stock `SegformerForSemanticSegmentation`, in its own mode: `(B, 3, H, W)` to `(B, K, H/4, W/4)`."""
+    """Run a stock `SegformerForSemanticSegmentation`, in its own mode: logits `(B, K, H/4, W/4)`."""
     channels_last = pixel_values.contiguous(memory_format=torch.channels_last)
     return decode(model.decode_head, encode(model.segformer.stages, channels_last))
 
