@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
 
 from gearshift.errors import InputError, ModelError
 from gearshift.profiler.calls import Call, Totals, totals_by_module, totals_by_operator, totals_by_type
@@ -28,6 +29,7 @@ from gearshift.profiler.structure import meta_copy, meta_inputs
 from gearshift.profiler.zeros import zeroed_channels
 
 CONVENTION = "macs: multiply-accumulates of multiply-add operators, dense; flops = 2 * macs"
+Setting: TypeAlias = str | list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +37,17 @@ class Count:
     """The cost of one forward pass.
 
     Attributes:
-        calls: Every operator call, in order. inputs: The tensors that the module was called with.
-        module_params: Parameters below every module, each counted once; "" is the root. settings: What else
-        the count depends on, where the model says it: attention implementation, window size. notes: What a
-        reader of the numbers should know, such as weights that are zero but still computed.
+        calls: Every operator call, in order.
+        inputs: The tensors that the module was called with.
+        module_params: Parameters below every module, each counted once; "" is the root.
+        settings: What else the count depends on: model, attention implementation, sizes of windows.
+        notes: What a reader should know, such as weights that are zero but still computed.
     """
 
     calls: tuple[Call, ...]
     inputs: tuple[InputSpec, ...]
     module_params: Mapping[str, int]
-    settings: Mapping[str, str | int | list[int]]
+    settings: Mapping[str, Setting]
     notes: tuple[str, ...] = ()
 
     @property
@@ -149,10 +152,11 @@ def count(
     module is counted from the eager module inside it.
 
     Args:
-        module: What to run. args: Positional inputs; a single tensor stands for itself. kwargs: Inputs by
-        name. on_meta: Count a structural copy on the meta device: nothing is computed. Models whose control
-        flow depends
-            on values cannot run there.
+        module: What to run.
+        args: Positional inputs; a single tensor stands for itself.
+        kwargs: Inputs by name.
+        on_meta: Count a structural copy on the meta device: nothing is computed. Models whose control flow
+            depends on values cannot run there.
 
     Raises:
         ModelError: Parameters are not initialised yet, or the module cannot be copied to the meta device.
@@ -176,11 +180,12 @@ def summarise(
     notes: Iterable[str] = (),
 ) -> Count:
     """Join recorded calls with what they depended on."""
+    calls = tuple(calls)
     return Count(
-        calls=tuple(calls),
+        calls=calls,
         inputs=tuple(input_specs(module, args, kwargs)),
         module_params=_module_params(module),
-        settings=_settings(module),
+        settings=_settings(module, calls),
         notes=tuple(notes),
     )
 
@@ -207,16 +212,19 @@ def _module_params(module: nn.Module) -> dict[str, int]:
     return {name: by_id[key] for key, names in module_names(module).items() for name in names}
 
 
-def _settings(module: nn.Module) -> dict[str, str | int | list[int]]:
-    """Read what else changes the count from a transformers or timm configuration, where there is one."""
-    config = getattr(module, "config", None)
-    found = {
-        "model": type(module).__name__,
-        "attention_implementation": getattr(config, "_attn_implementation", None),
-        "window_size": getattr(config, "window_size", None),
-    }
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in found.items()
-        if isinstance(value, str | int | list | tuple)
-    }
+def _settings(module: nn.Module, calls: Iterable[Call]) -> dict[str, Setting]:
+    """Read what else the count depends on: the model's class, how attention is computed, sizes of windows."""
+    settings: dict[str, Setting] = {"model": type(module).__name__}
+    implementation = getattr(getattr(module, "config", None), "_attn_implementation", None)
+    if isinstance(implementation, str):
+        settings["attention_implementation"] = implementation
+    elif any(call.operator_type is OperatorType.ATTENTION for call in calls):
+        settings["attention_implementation"] = "fused"
+    if sizes := _window_sizes(module):
+        settings["window_sizes"] = sizes
+    return settings
+
+
+def _window_sizes(module: nn.Module) -> list[int]:
+    found = (getattr(item, "window_size", None) for item in module.modules())
+    return sorted({size for size in tree_leaves(list(found)) if isinstance(size, int)})

@@ -10,9 +10,11 @@ A matrix product starts as `matmul` here. `gearshift.profiler.recorder` books it
 multiplies by a weight, and everything inside `scaled_dot_product_attention` as `attention`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -46,6 +48,11 @@ def find_rule(operator: "torch._ops.OpOverload[..., Any]") -> Rule | None:
     In-place forms (`relu_`) follow their plain form.
     """
     return _find_rule(operator)
+
+
+def known_operators() -> Mapping[str, Rule]:
+    """Return the table as it stands, by qualified name."""
+    return MappingProxyType(_OPERATORS)
 
 
 def register_operator(

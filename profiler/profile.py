@@ -25,7 +25,7 @@ from gearshift.profiler.inputs import Arguments, copied, positional
 from gearshift.profiler.preserve import as_found
 from gearshift.profiler.recorder import CallRecorder
 from gearshift.profiler.rows import Row, module_rows, operator_rows, type_rows
-from gearshift.profiler.run import run_recorded
+from gearshift.profiler.run import is_compiled, run_recorded
 from gearshift.profiler.stopwatch import ClockStopwatch, KernelStopwatch, Stopwatch
 from gearshift.profiler.timing import Clock, Synchronise, Timing, timed_ms
 from gearshift.profiler.zeros import zeroed_channels
@@ -173,9 +173,10 @@ def profile(
     factories = [stopwatch] if stopwatch else _stopwatches(device, clock, synchronise)
     wall_ms: list[float] = []
     recordings: list[_Recording] = []
-    for _ in range(warmup + repeats):
-        wall_ms.append(_run(module, args, kwargs, synchronise, clock))
-        recordings.append(_record(inner, args, kwargs, synchronise, clock, factories))
+    with as_found(module):  # once around all runs, so that what a module caches on its first run stays cached
+        for _ in range(warmup + repeats):
+            wall_ms.append(_run(module, args, kwargs, synchronise, clock))
+            recordings.append(_record(inner, args, kwargs, synchronise, clock, factories))
     timing = Timing.of(
         wall_ms[warmup:], first_call_ms=wall_ms[0], source=f"measured:wall-clock on {device}, not profiled"
     )
@@ -185,7 +186,7 @@ def profile(
         timing,
         device=device,
         dtype=_dtype(inner, args, kwargs),
-        is_compiled=inner is not module,
+        compiled=is_compiled(module),
     )
 
 
@@ -197,8 +198,7 @@ def _run(
     clock: Clock,
 ) -> float:
     args, kwargs = copied((tuple(args), dict(kwargs)))
-    with as_found(module):
-        return timed_ms(lambda: module(*args, **kwargs), synchronise, clock)
+    return timed_ms(lambda: module(*args, **kwargs), synchronise, clock)
 
 
 def _record(
@@ -229,14 +229,14 @@ def _joined(
     *,
     device: torch.device,
     dtype: str,
-    is_compiled: bool,
+    compiled: bool,
 ) -> Profile:
     """Scale each call's median time so that all sum to the wall time."""
     operators = [call.operator for call in count.calls]
     alike = [item for item in recordings if [call.operator for call in item.calls] == operators]
     own_ms = [median(times) * 1e3 for times in zip(*(item.seconds for item in alike), strict=True)]
     scale = timing.median_ms / sum(own_ms) if any(own_ms) else 0.0
-    compiled = "; wall time is the compiled module's, shares are the eager module's" if is_compiled else ""
+    caveat = "; wall time is the compiled module's, shares are the eager module's" if compiled else ""
     return Profile(
         count=count,
         times_ms=tuple(time_ms * scale for time_ms in own_ms),
@@ -248,7 +248,7 @@ def _joined(
         threads=torch.get_num_threads(),
         source=(
             f"wall_ms {timing.source}, median of {timing.n}; calls: {alike[-1].method}, "
-            f"median of {len(alike)} profiled runs, scaled by {scale:.3g} to sum to wall_ms{compiled}"
+            f"median of {len(alike)} profiled runs, scaled by {scale:.3g} to sum to wall_ms{caveat}"
         ),
     )
 

@@ -10,11 +10,9 @@ product is booked:
 
 * `attention`, with everything around it but copies, inside a composite `scaled_dot_product_attention`;
 * `linear`, inside a composite `linear`, in an `nn.Linear`, or where an operand is a parameter or buffer of
-  the module
-  (or a view, cast or copy of one);
+  the module (or a view, cast or copy of one);
 * `matmul` otherwise. With grad enabled PyTorch takes composites apart before they can be seen, so the unfused
-  form
-  of `scaled_dot_product_attention` and the weight gradients of linear layers are `matmul` there.
+  form of `scaled_dot_product_attention` and the weight gradients of linear layers are `matmul` there.
 
 Calls of a backward pass belong to the root, since no module is running then.
 """
@@ -43,8 +41,8 @@ class CallRecorder:
     """Records into `calls` what runs inside its `with` block, in this thread.
 
     Args:
-        module: Names of modules are relative to it; its parameters and buffers are what `linear` multiplies
-        by. stopwatch: Told of the begin and end of every call, to time it.
+        module: Names of modules are relative to it; `linear` multiplies by its parameters and buffers.
+        stopwatch: Told of the begin and end of every call, to time it.
     """
 
     def __init__(self, module: nn.Module, stopwatch: Stopwatch | None = None) -> None:

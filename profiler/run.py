@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -29,13 +28,26 @@ def run_recorded(
     no inference tensor is made, which a model might cache and later fail to train with.
     """
     args, kwargs = copied((tuple(args), dict(kwargs)))
-    with as_found(module), torch._C._AutoDispatchBelowAutograd(), _uncompiled(module), recorder:
+    with as_found(module), torch._C._AutoDispatchBelowAutograd(), recorder:
+        _uncompile(module)
         return timed_ms(lambda: module(*args, **kwargs), synchronise, clock)
 
 
-def _uncompiled(module: nn.Module) -> AbstractContextManager[object]:
-    """Keep compiled sub-modules eager: operators stay visible, and nothing is traced inside the recorder."""
-    compiled = any(
-        hasattr(item, "_orig_mod") or getattr(item, "_compiled_call_impl", None) for item in module.modules()
+def is_compiled(module: nn.Module) -> bool:
+    """Whether the module or a part of it is compiled."""
+    return any(
+        hasattr(item, "_orig_mod") or item._compiled_call_impl is not None for item in module.modules()
     )
-    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+
+
+def _uncompile(module: nn.Module) -> None:
+    """Put the eager modules in the place of compiled ones; `as_found` puts them back.
+
+    So operators stay visible, and nothing is traced inside the recorder.
+    """
+    for item in list(module.modules()):
+        if item._compiled_call_impl is not None:
+            item._compiled_call_impl = None
+        for name, child in item._modules.items():
+            if isinstance(inner := getattr(child, "_orig_mod", None), nn.Module):
+                item._modules[name] = inner

@@ -15,14 +15,20 @@ def zeroed_channels(module: nn.Module) -> tuple[str, ...]:
     work.
     """
     layers = {name: item for name, item in module.named_modules() if isinstance(item, nn.Linear | _ConvNd)}
-    return tuple(chain.from_iterable(_describe(name, layer.weight) for name, layer in layers.items()))
+    return tuple(chain.from_iterable(_describe(name, layer) for name, layer in layers.items()))
 
 
-def _describe(name: str, weight: torch.Tensor) -> Iterator[str]:
-    if not isinstance(weight, torch.Tensor) or weight.is_meta or weight.layout is not torch.strided:
+def _describe(name: str, layer: nn.Module) -> Iterator[str]:
+    weight = layer.weight
+    if (
+        type(weight) not in (torch.Tensor, nn.Parameter)
+        or weight.is_meta
+        or weight.layout is not torch.strided
+    ):
         return
     nonzero = weight.detach() != 0
-    for axis, side in ((0, "output"), (1, "input")):
+    sides = ("input", "output") if getattr(layer, "transposed", False) else ("output", "input")
+    for axis, side in enumerate(sides):
         live = nonzero.transpose(0, axis).flatten(1).any(dim=1)
         zeros = live.numel() - int(live.sum())
         if zeros:
