@@ -168,8 +168,11 @@ def test_the_table_holds_no_composite_operator():
         name = overload.partition(".")[0].removesuffix("_")
         composite[name] = composite.get(name, True) and taken_apart
 
-    dead = {name for name in known_operators() if composite.get(name.removesuffix("_"))}
-    assert dead == {"aten::scaled_dot_product_attention"}  # on the meta device it stands for a fused kernel
+    alive = {
+        "aten::scaled_dot_product_attention",  # on the meta device it stands for a fused kernel
+        "aten::_fused_rms_norm",  # has a kernel in builds for accelerators only
+    }
+    assert {name for name in known_operators() if composite.get(name.removesuffix("_"))} <= alive
 
 
 # --- Attention in every form -----------------------------------------------------------------------------
