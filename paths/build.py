@@ -1,4 +1,4 @@
-"""From a model and a `PathSpec` to a module that runs: over the same tensors, with what is new accounted for."""
+"""From a model and a `PathSpec` to a module that runs: over the same tensors, what is new accounted for."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gearshift.errors import InputError, ModelError
+from gearshift.errors import InputError, ModelError, PathRefusedError
 from gearshift.paths.segformer.family import SegformerFamily
 from gearshift.paths.sharing import DerivedTensors, extra_bytes
 from gearshift.paths.spec import PathSpec
@@ -33,7 +33,8 @@ class Path(nn.Module):
 
     Attributes:
         spec: What the path changes.
-        extra_bytes: Memory it needs beyond the stock model's own tensors (tensors shared with other paths included).
+        extra_bytes: Memory it needs beyond the stock model's own tensors (tensors shared with other paths
+            included).
     """
 
     def __init__(self, stock: nn.Module, spec: PathSpec, inner: nn.Module) -> None:
@@ -42,7 +43,8 @@ class Path(nn.Module):
         self.inner = inner
         self.extra_bytes = extra_bytes(inner, stock)
         self._family = family_of(stock)
-        self._stock = (stock,)  # in a tuple: a path refers to its stock model without being its parent
+        # In a tuple: a path refers to its stock model without being its parent.
+        self._stock: tuple[Any] = (stock,)
         size = spec.get("size")
         self._size = size if isinstance(size, InputSize) else None
 
@@ -51,54 +53,70 @@ class Path(nn.Module):
         """The path's canonical text."""
         return self.spec.id
 
-    def forward(self, pixel_values: Tensor, **arguments: Any) -> Any:
-        """Run frames `(B, 3, H, W)`; logits come back at the stock model's size whatever size they were run at.
+    def forward(self, pixel_values: Tensor, return_dict: bool | None = None, **arguments: Any) -> Any:
+        """Run frames `(B, 3, H, W)`.
+
+        Logits come back at the stock model's size, whatever size they were run at; hidden states do not.
+
+        Args:
+            pixel_values: Normalised frames, of any floating type.
+            return_dict: False for a tuple, as the stock model gives; None for what its configuration says.
+            arguments: As the stock model takes. A lossless path knows `output_hidden_states` only.
 
         Raises:
-            InputError: Frames of another rank or number of channels, or too small for the model.
+            InputError: Frames of another type, rank or number of channels, or too small for the model.
         """
-        pixel_values = self._checked(pixel_values)
-        if self._size is None:
-            return self.inner(pixel_values, **arguments)
-        height, width = pixel_values.shape[2:]
-        small = F.interpolate(
-            pixel_values, size=self._size.resolve(height, width), mode="bilinear", align_corners=False
-        )
-        output = self.inner(small, **arguments)
-        size = self._family.logits_size(self._stock[0], height, width)
-        if isinstance(output, tuple):
-            return (_resized(output[0], size), *output[1:])
-        output.logits = _resized(output.logits, size)
-        return output
+        frames = self._checked(pixel_values)
+        height, width = frames.shape[2:]
+        if self._size is not None:
+            frames = _resized(frames, self._size.resolve(height, width))
+        output = self.inner(frames, return_dict=True, **arguments)
+        if self._size is not None:
+            output.logits = _resized(output.logits, self._family.logits_size(self._stock[0], height, width))
+        if return_dict is None:
+            return_dict = self._stock[0].config.return_dict
+        return output if return_dict else output.to_tuple()
 
     def _checked(self, pixel_values: Tensor) -> Tensor:
-        """Refuse what the model would fail on deep inside, and give floats in the model's own precision."""
-        channels = self._stock[0].config.num_channels
+        """Refuse what the model would fail on deep inside, and give frames in the model's own precision."""
+        stock = self._stock[0]
+        channels = stock.config.num_channels
         if pixel_values.ndim != 4 or pixel_values.shape[1] != channels:
             raise InputError(
                 f"expected frames (B, {channels}, H, W), got {tuple(pixel_values.shape)}; "
                 f"a grey image can be repeated with .expand(-1, {channels}, -1, -1)"
             )
+        if not pixel_values.is_floating_point():
+            raise InputError(
+                f"expected normalised frames of a floating type, got {pixel_values.dtype}; "
+                "scale and normalise them as the checkpoint's processor does"
+            )
         height, width = pixel_values.shape[2:]
         if self._size is not None:
             height, width = self._size.resolve(height, width)
-        self._family.check_input(self._stock[0], height, width)
-        return pixel_values.to(self._stock[0].dtype)
+        self._family.check_input(stock, height, width)
+        return pixel_values.to(stock.dtype)
 
 
-def _resized(logits: Tensor, size: tuple[int, int]) -> Tensor:
-    if logits.shape[2:] == size:
-        return logits
-    return F.interpolate(logits, size=size, mode="bilinear", align_corners=False)
+def _resized(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """Bring `(B, C, H, W)` to another size, bilinearly; at its own size it is returned as it is."""
+    if image.shape[2:] == size:
+        return image
+    return F.interpolate(image, size=size, mode="bilinear", align_corners=False)
 
 
 class PathFactory:
     """Builds any number of paths of one model; what they derive from its weights is made once and shared."""
 
-    def __init__(self, stock: nn.Module, derived: DerivedTensors | None = None) -> None:
+    def __init__(self, stock: Any, derived: DerivedTensors | None = None) -> None:
         self.stock = stock
         self.family = family_of(stock)
         self.derived = derived or DerivedTensors()
+
+    def to(self, device: torch.device) -> None:
+        """Move the model and everything derived from it; paths built before stay where they were."""
+        self.stock.to(device)
+        self.derived = DerivedTensors({name: tensor.to(device) for name, tensor in self.derived.tensors().items()})
 
     def build(self, spec: PathSpec) -> Path:
         """Build one path, in evaluation mode.
@@ -106,10 +124,19 @@ class PathFactory:
         Raises:
             PathRefusedError: A setting does not fit this model, or a rewrite's precondition does not hold.
         """
+        self._check_size(spec)
         with torch.no_grad():
             return Path(self.stock, spec, self.family.build(self.stock, spec, self.derived)).eval()
 
+    def _check_size(self, spec: PathSpec) -> None:
+        size = spec.get("size")
+        if isinstance(size, InputSize) and size.height and size.width:
+            try:
+                self.family.check_input(self.stock, size.height, size.width)
+            except InputError as error:
+                raise PathRefusedError(f"size={size.value()} does not fit: {error}") from error
+
 
 def build_path(module: nn.Module, spec: PathSpec) -> Path:
-    """Build a single path of `module`; use a `PathFactory` for several, so that they share what they derive."""
+    """Build a single path of `module`; a `PathFactory` builds several that share what they derive."""
     return PathFactory(module).build(spec)

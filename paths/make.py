@@ -73,7 +73,8 @@ def make_bundle(
         GearshiftError: As the steps raise.
     """
     check_destination(out)
-    factory = PathFactory(request.model.module.to(request.device))
+    factory = PathFactory(request.model.module)
+    factory.to(request.device)
     frame = normalise(request.frames[0].image).to(request.device)
     judge = Judge(request.model.module, request.frames, request.device)
     identity = identify(request.device)
