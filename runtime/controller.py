@@ -18,6 +18,9 @@ from gearshift.runtime.budget import Budget
 from gearshift.runtime.choices import Choices
 from gearshift.runtime.estimate import LogRatio
 
+SPREAD_FRAMES = 20
+"""Frames after which the spread of latencies is taken from what is seen rather than from when paths were costed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -64,7 +67,9 @@ class State:
         active: Index of the path to run next.
         frames_on_active: Frames it has run since it was chosen.
         slowdown: Of all paths together.
-        observed_spread: Deviation of single frames' log-latency, once frames have been seen; else 0.
+        frames: Seen so far.
+        observed_spread: Deviation of single frames' log-latency; 0 (then the paths' own, measured when costed, are
+            used) until `SPREAD_FRAMES` have been seen.
         bias: Each path's own log-correction on top.
         hunger: Of net energy.
         period_s: Running mean of the time between frames; None before the second frame.
@@ -81,6 +86,7 @@ class State:
     active: int
     frames_on_active: int = 0
     slowdown: LogRatio = field(default_factory=LogRatio)
+    frames: int = 0
     observed_spread: float = 0.0
     bias: tuple[float, ...]
     hunger: LogRatio = field(default_factory=LogRatio)
@@ -150,7 +156,7 @@ def latency_quantile_s(state: State, choices: Choices, index: int, quantile: flo
     expected = expected_latency_s(state, choices, index)
     if quantile is None:
         return expected
-    deviation = math.hypot(math.sqrt(state.slowdown.variance), max(choices.paths[index].spread, state.observed_spread))
+    deviation = math.hypot(math.sqrt(state.slowdown.variance), state.observed_spread or choices.paths[index].spread)
     return expected * math.exp(_normal_quantile(quantile) * deviation)
 
 
@@ -178,7 +184,8 @@ def _learn(state: State, reading: FrameReading, choices: Choices, settings: Sett
     return replace(
         state,
         slowdown=slowdown,
-        observed_spread=math.sqrt(slowdown.noise),
+        frames=state.frames + 1,
+        observed_spread=math.sqrt(slowdown.noise) if state.frames >= SPREAD_FRAMES else 0.0,
         bias=bias,
         hunger=hunger,
         period_s=period,
