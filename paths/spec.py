@@ -1,4 +1,4 @@
-"""A path is data: an ordered list of transforms with their settings, which prints as a short id and reads back.
+"""A path is data: an ordered list of transforms with their settings; it prints as a short id and reads back.
 
     lossless+skip=2.1,3.0+fuse=256+size=75%
 

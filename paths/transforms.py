@@ -1,4 +1,4 @@
-"""The kinds of change that a path may make, as checked values; a family of models decides how to carry them out."""
+"""The kinds of change that a path may make, as checked values; a family of models carries them out."""
 
 import re
 from abc import ABC, abstractmethod
@@ -51,7 +51,7 @@ class Lossless(_Flag):
 
 @dataclass(frozen=True, slots=True)
 class MergedProjections(_Flag):
-    """Exact: linear maps of one input (queries, keys, values) become one product. Costs a copy of their weights."""
+    """Exact: the linear maps of one input (queries, keys, values) as one product, over copied weights."""
 
     name: ClassVar[str] = "qkv"
 
@@ -82,7 +82,7 @@ class Blocks(Transform):
 
 @dataclass(frozen=True, slots=True)
 class Skip(Transform):
-    """Replace single residual blocks by the identity: `skip=2.1,2.3` skips blocks 1 and 3 of stage 2 (from 0)."""
+    """Make single residual blocks the identity: `skip=2.1,2.3` skips blocks 1 and 3 of stage 2 (from 0)."""
 
     blocks: tuple[tuple[int, int], ...]
     name: ClassVar[str] = "skip"
@@ -135,7 +135,7 @@ class _Count(Transform):
 class FuseChannels(_Count):
     """Keep the first N input channels of the decoder's fuse convolution, as the source paper slices it.
 
-    The convolution's input holds the deepest stage first, so small N drops the shallow, high-resolution stages.
+    The convolution's input holds the deepest stage first: small N drops the shallow, high-resolution stages.
     """
 
     name: ClassVar[str] = "fuse"

@@ -1,1 +1,1 @@
-"""The SegFormer family: transformers' `SegformerForSemanticSegmentation`, its lossless rewrites and its knobs."""
+"""The SegFormer family: transformers' `SegformerForSemanticSegmentation`, its exact rewrites, its knobs."""

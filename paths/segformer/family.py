@@ -1,16 +1,17 @@
 """What a path may change in SegFormer, and how: the one place that knows the names inside the stock model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import SegformerForSemanticSegmentation
 from transformers.modeling_outputs import SemanticSegmenterOutput
+from transformers.models.segformer import modeling_segformer as stock_modules
 
 from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.knobs import Knob
-from gearshift.paths.segformer.attention import MergedAttention
+from gearshift.paths.segformer.attention import MergedAttention, check_mergeable
 from gearshift.paths.segformer.forward import encode
 from gearshift.paths.segformer.heads import FoldedHead, SlicedHead, Slicing, check_foldable
 from gearshift.paths.sharing import DerivedTensors, clone_structure
@@ -41,20 +42,22 @@ class SegformerFamily:
         Raises:
             PathRefusedError: A setting does not fit this model, or a rewrite's precondition does not hold.
         """
-        path = clone_structure(stock).eval()
         exact = spec.get("lossless") is not None
+        if exact:
+            check_rewritable(stock)
+        path: Any = clone_structure(stock)
         if spec.get("qkv") is not None:
             if not exact:
                 raise PathRefusedError('"qkv" rewrites the lossless path; write "lossless+qkv"')
             _merge_projections(path.segformer.stages, derived)
-        _drop_blocks(path.segformer.stages, skipped_blocks(stock, spec))
+        _drop_blocks(path, skipped_blocks(stock, spec))
         slicing = _slicing(spec)
-        if not exact:
-            if slicing != Slicing():
-                path.decode_head = SlicedHead(path.decode_head, slicing, derived)
-            return path
-        check_rewritable(stock)
-        return LosslessSegformer(path, FoldedHead(path.decode_head, slicing, derived))
+        if exact:
+            return LosslessSegformer(path, FoldedHead(path.decode_head, slicing, derived))
+        if slicing != Slicing():
+            path.decode_head = SlicedHead(path.decode_head, slicing, derived)
+        stock_form: nn.Module = path
+        return stock_form
 
     def logits_size(self, stock: Any, height: int, width: int) -> tuple[int, int]:
         """Size of the stock model's logits for a frame of `height` x `width`."""
@@ -65,7 +68,8 @@ class SegformerFamily:
         if not _fits(stock, height, width):
             smallest = next(side for side in range(1, 4096) if _fits(stock, side, side))
             raise InputError(
-                f"a frame of {height}x{width} is too small for this model; the minimum is {smallest}x{smallest}"
+                f"a frame of {height}x{width} is too small for this model; "
+                f"the minimum is {smallest}x{smallest}"
             )
 
     def depths(self, stock: Any) -> list[int]:
@@ -87,17 +91,23 @@ class SegformerFamily:
         return [*blocks, Knob("fuse", fuse), Knob("decoder", decoder), Knob("size", sizes)]
 
     def base(self, stock: Any) -> list[PathSpec]:
-        """Lossless starting points to choose among by measured time; the stock model where none is admitted."""
+        """Exact starting points to choose among by measured time; the stock model where none is admitted."""
         try:
             check_rewritable(stock)
             check_foldable(stock.decode_head)
         except PathRefusedError:
             return [PathSpec()]
-        return [PathSpec((Lossless(),)), PathSpec((Lossless(), MergedProjections()))]
+        lossless = PathSpec((Lossless(),))
+        try:
+            for attention in _attentions(stock):
+                check_mergeable(attention)
+        except PathRefusedError:
+            return [lossless]
+        return [lossless, lossless.with_transform(MergedProjections())]
 
 
 class LosslessSegformer(nn.Module):
-    """The stock model with channels-last tokens throughout and another head; returns what the stock model returns."""
+    """The stock model with channels-last tokens throughout and another head; returns what that returns."""
 
     def __init__(self, model: Any, head: nn.Module) -> None:
         super().__init__()
@@ -105,20 +115,57 @@ class LosslessSegformer(nn.Module):
         self.decode_head = head
 
     def forward(
-        self, pixel_values: Tensor, return_dict: bool = True
-    ) -> SemanticSegmenterOutput | tuple[Tensor]:
-        """`(B, 3, H, W)` to logits `(B, K, H/4, W/4)`."""
+        self,
+        pixel_values: Tensor,
+        return_dict: bool = True,
+        output_hidden_states: bool | None = None,
+        **others: Any,
+    ) -> SemanticSegmenterOutput | tuple[Any, ...]:
+        """`(B, 3, H, W)` to logits `(B, K, H/4, W/4)`, and the four stages' maps where asked for.
+
+        Raises:
+            InputError: Something else is asked for, such as a loss or attention maps.
+        """
+        asked = sorted(name for name, value in others.items() if value is not None and value is not False)
+        if asked:
+            raise InputError(
+                f"a lossless path gives logits and hidden states, not {asked[0]}; use the stock form"
+            )
         maps = encode(self.stages, pixel_values.contiguous(memory_format=torch.channels_last))
-        logits = self.decode_head(maps)
-        return SemanticSegmenterOutput(logits=logits) if return_dict else (logits,)
+        output = SemanticSegmenterOutput(
+            logits=self.decode_head(maps), hidden_states=tuple(maps) if output_hidden_states else None
+        )
+        return output if return_dict else output.to_tuple()
 
 
 def check_rewritable(stock: Any) -> None:
-    """Raise `PathRefusedError` where the encoder's last stage is not handed to the decoder as an image."""
+    """Raise `PathRefusedError` where a module is not transformers' own, or the last stage stays tokens."""
     if not stock.config.reshape_last_stage:
         raise PathRefusedError(
             "lossless needs reshape_last_stage=True, and this model's configuration says False"
         )
+    for module, expected in _parts(stock):
+        if type(module) is not expected:
+            raise PathRefusedError(
+                f"lossless rewrites {expected.__name__}, and this model has {type(module).__name__} "
+                "in its place; use paths without lossless"
+            )
+
+
+def _parts(stock: Any) -> Iterator[tuple[nn.Module, type[nn.Module]]]:
+    """The modules whose forward is rewritten, with the class that it is rewritten for."""
+    for stage in stock.segformer.stages:
+        yield stage, stock_modules.SegformerStage
+        yield stage.patch_embeddings, stock_modules.SegformerOverlapPatchEmbeddings
+        for block in stage.blocks:
+            yield block, stock_modules.SegformerLayer
+            yield block.attention, stock_modules.SegformerAttention
+            yield block.mlp, stock_modules.SegformerMixMLP
+    yield stock.decode_head, stock_modules.SegformerDecodeHead
+
+
+def _attentions(model: Any) -> list[Any]:
+    return [block.attention for stage in model.segformer.stages for block in stage.blocks]
 
 
 def skipped_blocks(stock: Any, spec: PathSpec) -> set[tuple[int, int]]:
@@ -131,21 +178,18 @@ def skipped_blocks(stock: Any, spec: PathSpec) -> set[tuple[int, int]]:
     skipped: set[tuple[int, int]] = set()
     kept = spec.get("blocks")
     if isinstance(kept, Blocks):
-        fits = len(kept.kept) == len(depths) and all(k <= d for k, d in zip(kept.kept, depths, strict=True))
-        if not fits:
+        if len(kept.kept) != len(depths) or any(k > d for k, d in zip(kept.kept, depths, strict=True)):
             most = "-".join(map(str, depths))
             raise PathRefusedError(
                 f"blocks={kept.value()} does not fit; this model has blocks={most} at most"
             )
-        skipped |= {
-            (stage, block) for stage, depth in enumerate(depths) for block in range(kept.kept[stage], depth)
-        }
+        skipped |= {(stage, block) for stage, d in enumerate(depths) for block in range(kept.kept[stage], d)}
     single = spec.get("skip")
     if isinstance(single, Skip):
         for stage, block in single.blocks:
             if stage >= len(depths) or block >= depths[stage]:
-                last = ", ".join(f"{index}.0-{index}.{depth - 1}" for index, depth in enumerate(depths))
-                raise PathRefusedError(f"skip={stage}.{block} does not exist; this model has {last}")
+                known = ", ".join(f"{index}.0-{index}.{d - 1}" for index, d in enumerate(depths) if d)
+                raise PathRefusedError(f"skip={stage}.{block} does not exist; this model has {known}")
         skipped |= set(single.blocks)
     return skipped
 
@@ -158,11 +202,12 @@ def _slicing(spec: PathSpec) -> Slicing:
     )
 
 
-def _drop_blocks(stages: Sequence[Any], skipped: set[tuple[int, int]]) -> None:
-    for index, stage in enumerate(stages):
+def _drop_blocks(model: Any, skipped: set[tuple[int, int]]) -> None:
+    for index, stage in enumerate(model.segformer.stages):
         stage.blocks = nn.ModuleList(
             block for number, block in enumerate(stage.blocks) if (index, number) not in skipped
         )
+    model.config.depths = [len(stage.blocks) for stage in model.segformer.stages]
 
 
 def _merge_projections(stages: Sequence[Any], derived: DerivedTensors) -> None:
@@ -171,11 +216,12 @@ def _merge_projections(stages: Sequence[Any], derived: DerivedTensors) -> None:
             block.attention = MergedAttention(block.attention, f"qkv/{index}.{number}", derived)
 
 
-def _convolved(convolution: nn.Conv2d, height: int, width: int) -> tuple[int, int]:
+def _convolved(convolution: Any, height: int, width: int) -> tuple[int, int]:
+    """Size of a convolution's output for an input of `height` x `width`."""
+
     def along(length: int, axis: int) -> int:
-        padding = convolution.padding[axis]
-        assert isinstance(padding, int)  # SegFormer's own layers; narrows the type that torch declares
-        return (length + 2 * padding - convolution.kernel_size[axis]) // convolution.stride[axis] + 1
+        padded: int = length + 2 * convolution.padding[axis] - convolution.kernel_size[axis]
+        return padded // int(convolution.stride[axis]) + 1
 
     return along(height, 0), along(width, 1)
 

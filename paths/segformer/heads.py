@@ -60,7 +60,7 @@ def decoder_importance(head: Any) -> Tensor:
     classifier's column.
     """
     _, second = _relu_moments(head)
-    columns = head.classifier.weight[:, :, 0, 0].double().norm(dim=0)
+    columns: Tensor = head.classifier.weight.detach()[:, :, 0, 0].double().norm(dim=0)
     return columns * second.clamp(min=0).sqrt()
 
 
@@ -170,8 +170,8 @@ class _AffineChannels(nn.Module):
 class FoldedHead(nn.Module):
     """Projection x fuse slice x batch norm as one matrix per stage, applied below the upsampling.
 
-    A stage of which few fuse channels are kept stays factored (C_i to k, then k to D) where that is cheaper; a
-    stage of which none is kept costs nothing. Takes channels-last maps, gives channels-last logits.
+    A stage of which few fuse channels are kept stays factored (C_i to k, then k to D) where that is cheaper;
+    a stage of which none is kept costs nothing. Takes channels-last maps, gives channels-last logits.
     """
 
     def __init__(self, head: Any, slicing: Slicing, derived: DerivedTensors) -> None:
@@ -275,7 +275,7 @@ def _folded(proj: Any, kept: int, fuse: Tensor, output: _Output) -> Tensor:
 
 
 def _stage_slice(head: Any, stage: int, kept: int, output: _Output) -> Tensor:
-    """Columns of the fuse convolution that read the first `kept` channels of a stage: `(D', kept)`, double."""
+    """Columns of the fuse convolution that read a stage's first `kept` channels: `(D', kept)`, double."""
     stages = len(head.linear_projections)
     start = (stages - 1 - stage) * (head.linear_fuse.in_channels // stages)
     return output.fuse[:, start : start + kept].double()
@@ -291,7 +291,7 @@ def _total_shift(head: Any, kept: Sequence[int], output: _Output) -> Tensor:
 
 
 def check_foldable(head: Any) -> None:
-    """Raise `PathRefusedError`, with the reason, where the head is not the one that both forms rewrite.
+    """Raise `PathRefusedError` where the head is not the one that both forms rewrite, with the reason.
 
     That is: one linear layer per stage, a 1x1 convolution without bias, a batch norm, a ReLU and a 1x1
     classifier, each of torch's own class, since a subclass may compute something else.
@@ -299,7 +299,8 @@ def check_foldable(head: Any) -> None:
     fault = next(_faults(head), None)
     if fault is not None:
         raise PathRefusedError(
-            f"the decoder can be neither folded nor sliced: {fault}; use paths without lossless, fuse, decoder"
+            f"the decoder can be neither folded nor sliced: {fault}; "
+            "use paths without lossless, fuse and decoder"
         )
 
 
