@@ -19,7 +19,7 @@ from gearshift.profiler.meters import Meter, open_meter
 from gearshift.runtime.budget import Budget
 from gearshift.runtime.choices import Choices, choices_of
 from gearshift.runtime.controller import Decision, FrameReading, Settings, State, decide
-from gearshift.runtime.sampler import PowerSampler
+from gearshift.runtime.sampler import PowerSample, PowerSampler
 
 log = logging.getLogger(__name__)
 
@@ -220,6 +220,19 @@ class DynamicModel:
     def active(self) -> Any:
         """The path that the next call will run on."""
         return self.paths[self._next_id()]
+
+    @property
+    def shortfall(self) -> str:
+        """What would be needed, while no path can meet the budget; an empty text otherwise."""
+        return self._decision.shortfall
+
+    def start_sampling(self) -> None:
+        """Read the meter also while no budget needs it, for records of a run."""
+        self._sampler.start()
+
+    def take_power_samples(self) -> list[PowerSample]:
+        """Power samples since the last call, for records of a run."""
+        return self._sampler.take()
 
     def pin(self, path_id: str | None) -> None:
         """Run every call on one path, whatever the budget; None hands the choice back to the controller."""

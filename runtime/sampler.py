@@ -36,6 +36,7 @@ class PowerSampler:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._samples: list[PowerSample] = []
+        self._last: PowerSample | None = None
         self._count = 0
         self._thread: threading.Thread | None = None
         self.missing = 0
@@ -58,12 +59,13 @@ class PowerSampler:
     def newest(self) -> PowerSample | None:
         """The last sample; its `number` tells whether it is a new one."""
         with self._lock:
-            return self._samples[-1] if self._samples else None
+            return self._samples[-1] if self._samples else self._last
 
     def take(self) -> list[PowerSample]:
         """All samples since the last call, at most about an hour of them."""
         with self._lock:
-            taken, self._samples = self._samples, self._samples[-1:]
+            taken, self._samples = self._samples, []
+            self._last = taken[-1] if taken else self._last
             return taken
 
     def _run(self) -> None:
