@@ -20,6 +20,7 @@ from gearshift.paths.cost import count_macs, measure_costs
 from gearshift.paths.data import IMAGENET_MEAN, IMAGENET_STD, LabelledFrame, normalise
 from gearshift.paths.frontier import pareto
 from gearshift.paths.judge import Judge
+from gearshift.paths.knobs import Knob
 from gearshift.paths.models import LoadedModel, weights_hash
 from gearshift.paths.records import (
     BundleRecord,
@@ -50,6 +51,7 @@ class BuildRequest:
         frames: Frames to judge on, all of one size; also what the costs are measured with.
         data_name: What the frames are, for the record.
         effort: How hard to search.
+        knobs: What the search may turn; all that the family offers if None.
         cost_rounds: Measuring windows per path at the end.
         copy_checkpoint: Whether the bundle carries the weights.
     """
@@ -58,6 +60,7 @@ class BuildRequest:
     frames: Sequence[LabelledFrame]
     data_name: str
     effort: Effort = Effort()
+    knobs: Sequence[Knob] | None = None
     cost_rounds: int = 7
     copy_checkpoint: bool = False
     device: torch.device = torch.device("cpu")
@@ -88,6 +91,7 @@ def make_bundle(
         frame,
         request.effort,
         Journal(journal_file, fingerprint),
+        knobs=request.knobs,
         progress=progress,
         synchronise=partial(synchronise, request.device),
     )

@@ -14,7 +14,7 @@ interrupted search goes on where it stopped.
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,6 +124,7 @@ class Search:
         effort: Effort,
         journal: Journal,
         *,
+        knobs: Sequence[Knob] | None = None,
         progress: Callable[[str], None] = lambda _: None,
         synchronise: Callable[[], None] | None = None,
     ) -> None:
@@ -134,7 +135,7 @@ class Search:
         self._journal = journal
         self._progress = progress
         self._synchronise = synchronise
-        self._knobs = factory.family.knobs(factory.stock)
+        self._knobs = list(knobs if knobs is not None else factory.family.knobs(factory.stock))
         self.base = self._fastest_base()
         self._base_path = factory.build(self.base)
 
