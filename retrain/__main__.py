@@ -1,7 +1,12 @@
-"""`python -m gearshift.retrain RECIPE --images DIR --out DIR`: train a model from random weights, resumably."""
+"""`python -m gearshift.retrain RECIPE --images DIR --out DIR`: train a model from random weights.
 
+Run again, the same command goes on from its last checkpoint.
+"""
+
+import os
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,18 +14,17 @@ import torch
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 
-from gearshift.errors import InputError
+from gearshift.errors import InputError, OutputError
 from gearshift.files import write_atomic
 from gearshift.paths.data import IGNORE_INDEX, LabelledFrame, SceneStream, SegmentationFolder
 from gearshift.paths.models import build_described
-from gearshift.retrain.recipe import Recipe
+from gearshift.retrain.recipe import HELD_OUT_SCENES, Recipe
 from gearshift.retrain.teacher import teach
 from gearshift.retrain.train import Trainer, TrainingData
-
-HELD_OUT_SCENES = 10_000
-"""Rendered validation scenes use seeds from here on; training scenes use seeds below."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +42,14 @@ class Arguments:
     teacher: tuple[Path, Path] | None = None
     """Backbone and head of the teacher, as safetensors; needed if the recipe distils."""
     scenes_held_out: int = 60
-    """Rendered scenes to judge on, none of which was trained on."""
-    out: Path = field(default=Path("runs/train"))
+    """Rendered scenes to judge on, none of which was trained on; 0 judges on none."""
+    out: Path = Path("runs/train")
     """Folder for checkpoint, log and final weights."""
 
 
-def main() -> int:
-    """Run the command line; 0 when training has ended, 2 on bad input."""
-    arguments = tyro.cli(Arguments)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; 0 when training has ended, 2 on bad input, 130 when stopped by Ctrl-C."""
+    arguments = tyro.cli(Arguments, prog="python -m gearshift.retrain", args=argv)
     try:
         train(arguments)
     except InputError as error:
@@ -58,27 +62,23 @@ def main() -> int:
 
 
 def train(arguments: Arguments) -> None:
-    """Prepare the data, train, and write `model.safetensors` (averaged weights, single precision)."""
+    """Prepare the data, train, and write `model.safetensors` (averaged weights, single precision).
+
+    Raises:
+        InputError: Something that was given cannot be used; the message says what.
+    """
     recipe = Recipe.read(arguments.recipe)
     if recipe.distillation is not None and arguments.teacher is None:
-        raise InputError(f"{arguments.recipe} distils: give --teacher BACKBONE HEAD, or drop its distillation")
+        raise InputError(
+            f"{arguments.recipe} distils: give --teacher BACKBONE HEAD, or drop its distillation"
+        )
+    if arguments.scenes_held_out < 0:
+        raise InputError(f"--scenes-held-out is {arguments.scenes_held_out}, but 0 or more are possible")
+    _make_folder(arguments.out)
     torch.manual_seed(recipe.seed)
     model = build_described(recipe.model)
-    classes = model.config.num_labels
-    console = Console(stderr=True)
-    with _progress(console) as bar:
-        photographs = _load(arguments.images, classes, arguments.ignore_index)
-        validation = {"rendered": _scenes(HELD_OUT_SCENES, arguments.scenes_held_out, bar)}
-        if arguments.validation is not None:
-            validation[arguments.validation.parent.name] = _load(
-                arguments.validation, classes, arguments.ignore_index
-            )
-        rendered = _scenes(0, recipe.rendered_pool, bar)
-        teacher = None
-        if arguments.teacher is not None and recipe.distillation is not None:
-            task = bar.add_task("teacher", total=len(photographs))
-            teacher = teach(*arguments.teacher, photographs, lambda done: bar.update(task, completed=done))
-        data = TrainingData(labelled=photographs, rendered=rendered, validation=validation, teacher=teacher)
+    with _progress() as bar:
+        data = _prepare(arguments, recipe, model.config.num_labels, bar)
         trainer = Trainer(model, recipe, data, arguments.out)
         task = bar.add_task("training", total=recipe.steps)
 
@@ -87,18 +87,39 @@ def train(arguments: Arguments) -> None:
             bar.update(task, completed=step, description=f"training  {shown}")
 
         results = trainer.run(show)
-    weights = {name: value.contiguous() for name, value in trainer.averaged_weights().items()}
-    write_atomic(arguments.out / "model.safetensors", lambda path: save_file(weights, path, {"format": "pt"}))
+    _write_weights(trainer.averaged_weights(), arguments.out / "model.safetensors")
     for name, quality in results.items():
         print(f"{name}: mIoU {quality.value:.4f} on {quality.images} images")
 
 
+def _prepare(arguments: Arguments, recipe: Recipe, classes: int, bar: Progress) -> TrainingData:
+    """Load photographs, render scenes, and let the teacher look at the photographs."""
+    photographs = _load(arguments.images, classes, arguments.ignore_index)
+    validation = {}
+    if arguments.scenes_held_out:
+        validation["rendered"] = _scenes(HELD_OUT_SCENES, arguments.scenes_held_out, bar)
+    if arguments.validation is not None:
+        name = arguments.validation.absolute().parent.name
+        name = f"{name}/{arguments.validation.name}" if name in validation else name
+        validation[name] = _load(arguments.validation, classes, arguments.ignore_index)
+    rendered = _scenes(0, recipe.rendered_pool, bar)
+    teacher = None
+    if arguments.teacher is not None and recipe.distillation is not None:
+        task = bar.add_task("teacher", total=len(photographs))
+        teacher = teach(*arguments.teacher, photographs, lambda done: bar.update(task, completed=done))
+    return TrainingData(labelled=photographs, rendered=rendered, validation=validation, teacher=teacher)
+
+
 def _load(folder: Path, classes: int, ignore_index: int) -> list[LabelledFrame]:
-    return list(SegmentationFolder(folder, num_classes=classes, ignore_index=ignore_index))
+    data = SegmentationFolder(folder, num_classes=classes, ignore_index=ignore_index)
+    data.check()
+    return list(data)
 
 
 def _scenes(first_seed: int, count: int, bar: Progress) -> list[LabelledFrame]:
-    """One frame from each of `count` drives, at differing points of the drive."""
+    """Render one frame from each of `count` drives, at differing points of the drive."""
+    if not count:
+        return []
     task = bar.add_task("rendering scenes", total=count)
     frames = []
     for seed in range(first_seed, first_seed + count):
@@ -107,9 +128,37 @@ def _scenes(first_seed: int, count: int, bar: Progress) -> list[LabelledFrame]:
     return frames
 
 
-def _progress(console: Console) -> Progress:
+def _make_folder(folder: Path) -> None:
+    """Make the run's folder, so that one that cannot be written is said before hours of work."""
+    reason = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason is None and not os.access(folder, os.W_OK):
+        reason = "permission denied"
+    if reason is not None:
+        raise OutputError(f"cannot write into {folder}: {reason}; give --out a folder that you may write to")
+
+
+def _write_weights(weights: dict[str, Tensor], file: Path) -> None:
+    contiguous = {name: value.contiguous() for name, value in weights.items()}
+    try:
+        write_atomic(file, lambda path: save_file(contiguous, path, {"format": "pt"}))
+    except SafetensorError as error:  # safetensors' own writer, on a full disk
+        raise OutputError(f"cannot write {file}: {error}; make room for it and run again") from error
+
+
+def _progress() -> Progress:
+    """Return the progress bars on stderr, which stay away where that is no terminal."""
+    console = Console(stderr=True)
     return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=console
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
     )
 
 

@@ -11,9 +11,14 @@ def label_loss(logits: Tensor, labels: Tensor, weights: Tensor, ignore_index: in
     Returns 0 with a graph where every label is ignored: the plain mean over nothing would be NaN.
     """
     full = F.interpolate(logits.float(), size=labels.shape[-2:], mode="bilinear", align_corners=False)
-    if bool((labels == ignore_index).all()):
+    if not any_labelled(labels, ignore_index):
         return full.sum() * 0.0
     return F.cross_entropy(full, labels, weight=weights, ignore_index=ignore_index)
+
+
+def any_labelled(labels: Tensor, ignore_index: int) -> bool:
+    """Whether any pixel counts."""
+    return bool((labels != ignore_index).any())
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -25,5 +30,5 @@ def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> T
 
 
 def feature_loss(predicted: Tensor, target: Tensor) -> Tensor:
-    """Mean squared error between `(B, F, h, w)` maps; the target is standardised, so 1 means nothing learnt."""
+    """Mean squared error of `(B, F, h, w)` maps; the target is standardised, so 1 means nothing learnt."""
     return torch.mean((predicted.float() - target) ** 2)
