@@ -1,4 +1,4 @@
-"""Which paths are worth keeping: the Pareto set, and the concave hull that time-sharing between two paths reaches."""
+"""Which paths are worth keeping: the Pareto set, and the concave hull that time-sharing of two reaches."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -9,34 +9,30 @@ Item = TypeVar("Item")
 def pareto(
     items: Sequence[Item], quality: Callable[[Item], float], *costs: Callable[[Item], float]
 ) -> list[Item]:
-    """Items that no other beats: at least as good in quality and in every cost, and better in one.
+    """Keep the items that no other beats: at least as good in quality and in every cost, and better in one.
 
-    Of exact equals the first is kept. Sorted by descending quality, then ascending first cost.
+    Of exact equals the first is kept. Sorted by descending quality, then ascending costs.
     """
+    scored = [(tuple(cost(item) for cost in costs), -quality(item), item) for item in items]
+    kept: list[tuple[tuple[float, ...], float, Item]] = []
+    # In this order nothing that comes later beats what came before: one pass against what is kept will do.
+    for found in sorted(scored, key=lambda score: (score[1], score[0])):
+        if not any(_no_dearer(before[0], found[0]) for before in kept):
+            kept.append(found)
+    return [item for _, _, item in kept]
 
-    def beats(one: Item, other: Item) -> bool:
-        no_worse = quality(one) >= quality(other) and all(cost(one) <= cost(other) for cost in costs)
-        better = quality(one) > quality(other) or any(cost(one) < cost(other) for cost in costs)
-        return no_worse and better
 
-    kept: list[Item] = []
-    for index, item in enumerate(items):
-        equal_before = any(
-            quality(other) == quality(item) and all(cost(other) == cost(item) for cost in costs)
-            for other in items[:index]
-        )
-        if not equal_before and not any(beats(other, item) for other in items):
-            kept.append(item)
-    return sorted(kept, key=lambda item: (-quality(item), costs[0](item)))
+def _no_dearer(costs: Sequence[float], others: Sequence[float]) -> bool:
+    return all(ours <= theirs for ours, theirs in zip(costs, others, strict=True))
 
 
 def concave_hull(
     items: Sequence[Item], quality: Callable[[Item], float], cost: Callable[[Item], float]
 ) -> list[Item]:
-    """The Pareto items on the upper concave hull of quality over cost, by ascending cost.
+    """Keep the Pareto items on the upper concave hull of quality over cost, by ascending cost.
 
-    Mixing two neighbours in time reaches every point between them; an item below the hull is never the best use
-    of a mean budget.
+    Mixing two neighbours in time reaches every point between them; an item below the hull is never the best
+    use of a mean budget.
     """
     hull: list[Item] = []
     for item in sorted(pareto(items, quality, cost), key=cost):
@@ -55,9 +51,10 @@ def _is_below(
 
 
 def spread_out(items: Sequence[Item], cost: Callable[[Item], float], limit: int) -> list[Item]:
-    """At most `limit` of the items, the ends kept, the others as even as possible in the logarithm of cost.
+    """Thin out to `limit` items, the ends kept, the others as even as possible in the logarithm of cost.
 
-    `items` come sorted by ascending or descending cost; the closest neighbours thin out first.
+    `items` come sorted by ascending or descending cost, which is positive; of the closest neighbours one goes
+    first. The two ends stay even where `limit` is less.
     """
     kept = list(items)
     while len(kept) > max(limit, 2):
