@@ -3,6 +3,7 @@
 The metric's name travels with the value, so that an agreement is never read as an accuracy.
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -23,8 +24,8 @@ class Quality:
     """A figure of merit in [0, 1] with the metric that it is.
 
     Attributes:
-        metric: `mIoU` (mean over the classes that occur) or `agreement` (share of pixels whose class is the stock
-            model's).
+        metric: `mIoU` (mean over the classes that occur) or `agreement` (share of pixels whose class is the
+            stock model's).
         value: The figure, in [0, 1].
         per_class: IoU of each class; None for a class that occurs neither in labels nor in predictions. Empty
             for `agreement`.
@@ -38,14 +39,39 @@ class Quality:
 
 
 class ConfusionQuality:
-    """Accumulates predictions against labels; `result()` is the mean IoU."""
+    """Accumulates predictions against labels; `result()` is the mean IoU.
+
+    Pixels whose *label* is `ignore_index` are left out, whatever is predicted there. To ignore one of the
+    classes therefore hides what is wrongly predicted within it, and is warned of.
+    """
 
     def __init__(self, num_classes: int, ignore_index: int = IGNORE_INDEX) -> None:
-        self._matrix = MulticlassConfusionMatrix(num_classes, ignore_index=ignore_index)
+        if 0 <= ignore_index < num_classes:
+            warnings.warn(
+                f"the ignored label {ignore_index} is one of the {num_classes} classes: "
+                "what is wrongly predicted on its pixels will not count",
+                stacklevel=2,
+            )
+        self._matrix = MulticlassConfusionMatrix(num_classes, ignore_index=ignore_index, validate_args=False)
+        self._classes, self._ignored = num_classes, ignore_index
         self._images = 0
 
     def update(self, predicted: Tensor, labels: Tensor) -> None:
-        """Add class maps `(B, H, W)` or `(H, W)`, both integer and of equal shape."""
+        """Add class maps `(B, H, W)` or `(H, W)`, both integer and of equal shape.
+
+        Raises:
+            DataError: The shapes differ, or a class is out of range.
+        """
+        if predicted.shape != labels.shape:
+            raise DataError(f"a class map of {tuple(predicted.shape)} has labels of {tuple(labels.shape)}")
+        counted = labels[labels != self._ignored]
+        for name, values in (("label", counted), ("predicted class", predicted)):
+            wrong = values[(values < 0) | (values >= self._classes)]
+            if len(wrong):
+                raise DataError(
+                    f"{name} {int(wrong[0])} is out of range; allowed are 0 to {self._classes - 1}"
+                    f" and {self._ignored} for pixels that do not count"
+                )
         self._matrix.update(predicted, labels.long())
         self._images += 1 if predicted.ndim == 2 else len(predicted)
 
@@ -61,7 +87,9 @@ class ConfusionQuality:
         if not bool(matrix.sum()):
             raise DataError("no labelled pixel: every label is the ignore index; give frames with labels")
         iou = true_positive / union
-        per_class = tuple(float(value) if bool(size) else None for value, size in zip(iou, union, strict=True))
+        per_class = tuple(
+            float(value) if bool(size) else None for value, size in zip(iou, union, strict=True)
+        )
         present = [value for value in per_class if value is not None]
         return Quality(
             metric="mIoU", value=sum(present) / len(present), per_class=per_class, images=self._images
@@ -69,7 +97,7 @@ class ConfusionQuality:
 
 
 def class_map(logits: Tensor, size: tuple[int, int]) -> Tensor:
-    """Classes `(B, H, W)` of logits `(B, K, h, w)` upsampled bilinearly to `size`, as SegFormer is evaluated."""
+    """Upsample logits `(B, K, h, w)` bilinearly, as SegFormer is evaluated: classes `(B, *size)`."""
     return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=False).argmax(1)
 
 
@@ -85,9 +113,15 @@ def mean_iou(predict: Predict, frames: Iterable[LabelledFrame], num_classes: int
 
 
 def agreement(predicted: Iterable[Tensor], reference: Iterable[Tensor]) -> Quality:
-    """Share of pixels on which class maps `(H, W)` equal the stock model's."""
+    """Share of pixels on which class maps `(H, W)` equal the stock model's.
+
+    Raises:
+        DataError: There is no frame, or two maps differ in shape.
+    """
     equal = total = images = 0
     for ours, theirs in zip(predicted, reference, strict=True):
+        if ours.shape != theirs.shape:
+            raise DataError(f"cannot compare class maps of {tuple(ours.shape)} and {tuple(theirs.shape)}")
         equal += int((ours == theirs).sum())
         total += theirs.numel()
         images += 1
