@@ -1,9 +1,10 @@
-"""Models by name: `hf:NAME_OR_DIR` (a transformers checkpoint) or `config:NAME` (a description, random weights)."""
+"""Models by name: `hf:NAME_OR_DIR` (a transformers checkpoint), `config:NAME` (described, random weights)."""
 
 import difflib
 import hashlib
 import json
 import logging
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import nn
 from transformers import SegformerForSemanticSegmentation
@@ -47,8 +49,10 @@ def load_model(reference: str) -> LoadedModel:
     if not colon and Path(reference).is_dir():
         kind, name = "hf", reference
     if kind == "config" and name:
-        torch.manual_seed(0)
-        return LoadedModel(reference=reference, module=build_described(name), trained=False)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            module = build_described(name)
+        return LoadedModel(reference=reference, module=module, trained=False)
     if kind == "hf" and name:
         return LoadedModel(reference=f"hf:{name}", module=load_checkpoint(name), trained=True)
     raise ModelError(
@@ -66,35 +70,60 @@ def load_checkpoint(name: str) -> SegformerForSemanticSegmentation:
         ModelError: No such folder, and the hub is out of reach or has no such model.
         CheckpointError: A file is damaged, or weights are missing, left over or of another shape.
     """
-    folder = Path(name)
-    if folder.exists():
-        _check_folder(folder)
+    if Path(name).exists():
+        _check_folder(Path(name))
+    module, loading = _from_pretrained(name)
+    for kind in ("missing", "unexpected", "mismatched"):
+        keys = sorted(_key(item) for item in loading[f"{kind}_keys"])
+        if keys:
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            raise CheckpointError(f"the checkpoint {name} does not fit SegFormer: {kind} {keys[0]}{more}")
+    checked: SegformerForSemanticSegmentation = module.eval()
+    return checked
+
+
+# What the loader is seen to raise where a description makes no sense or a file holds something else.
+_NOT_LOADABLE = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    LookupError,
+    EOFError,
+    pickle.UnpicklingError,
+    StrictDataclassError,
+)
+
+
+def _from_pretrained(name: str) -> tuple[Any, dict[str, Any]]:
+    """Load with transformers: the model, and which weights were missing, left over or of another shape."""
+    local = Path(name).exists()
     try:
         with _quiet_transformers():
-            module, loading = SegformerForSemanticSegmentation.from_pretrained(
+            loaded: tuple[Any, dict[str, Any]] = SegformerForSemanticSegmentation.from_pretrained(
                 name, output_loading_info=True, dtype=torch.float32, ignore_mismatched_sizes=True
             )
+            return loaded
     except SafetensorError as error:
-        raise CheckpointError(f"the weights of {name} are damaged or cut short: {error}; fetch them again") from error
-    except (RuntimeError, ValueError, KeyError, EOFError) as error:
-        raise CheckpointError(f"the checkpoint {name} cannot be loaded: {_one_line(error)}") from error
+        raise CheckpointError(
+            f"the weights of {name} are damaged or cut short: {error}; fetch them again"
+        ) from error
     except OSError as error:
-        if folder.exists():
+        if local:
             raise CheckpointError(f"the checkpoint {name} cannot be read: {_one_line(error)}") from error
         raise ModelError(
-            f"{name} is no folder here and could not be fetched from the hub; check the name, or give a local folder"
+            f"{name} is no folder here and could not be fetched from the hub; "
+            "check the name, or give a local folder"
         ) from error
-    problems = {key: sorted(_name(item) for item in loading[key]) for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
-    for key, names in problems.items():
-        if names:
-            label = key.replace("_", " ").removesuffix(" keys")
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            raise CheckpointError(f"the checkpoint {name} does not fit SegFormer: {label} {names[0]}{more}")
-    return module.eval()
+    except _NOT_LOADABLE as error:
+        raise CheckpointError(f"the checkpoint {name} cannot be loaded: {_one_line(error)}") from error
 
 
 def _check_folder(folder: Path) -> None:
     """Refuse a folder that is no SegFormer checkpoint before the loader turns it into something else."""
+    if folder.is_file():
+        raise CheckpointError(f"{folder} is a file; give the folder that holds it and config.json")
     description = folder / "config.json"
     if not description.is_file():
         raise CheckpointError(f"{folder} holds no config.json; give the folder that save_pretrained wrote")
@@ -106,7 +135,7 @@ def _check_folder(folder: Path) -> None:
         raise ModelError(f'{folder} holds a model of type "{kind}"; supported: segformer')
 
 
-def _name(item: object) -> str:
+def _key(item: object) -> str:
     """The key of a loading report's entry: mismatches come as (key, shape, shape)."""
     return str(item[0]) if isinstance(item, tuple) else str(item)
 
