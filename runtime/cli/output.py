@@ -33,8 +33,11 @@ def emit_json(value: Any, target: str | None) -> bool:
 
 
 def show(table: Table) -> None:
-    """Print a table to stdout."""
-    Console(highlight=False).print(table)
+    """Print a table to stdout; wide enough for all columns where no terminal says how wide it is."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 160)
+    console.print(table)
 
 
 def choose_device(name: str) -> torch.device:

@@ -13,6 +13,7 @@ from gearshift.paths.models import load_model
 from gearshift.paths.spec import PathSpec
 from gearshift.profiler import count, profile
 from gearshift.runtime.cli.output import choose_device, emit_json, show, tell
+from gearshift.units import format_quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class ProfileCommand:
     """Frames at once."""
     path: str = "stock"
     """Which path through the model, such as lossless+skip=2.1."""
-    depth: int = 2
+    depth: int = 3
     """Levels of modules to list."""
     repeats: int = 5
     """Timed passes."""
@@ -48,12 +49,14 @@ class ProfileCommand:
         factory = PathFactory(load_model(self.model).module)
         factory.to(device)
         path = factory.build(spec)
+        # Without a change of input size, show the model's own module names.
+        module = factory.stock if not spec.transforms else path if spec.get("size") else path.inner
         frames = torch.zeros(self.batch, 3, height, width, device=device)
         if self.counts_only:
             tell("counting on the meta device: no time is measured")
-            counted = count(path, (frames,), on_meta=True)
+            counted = count(module, (frames,), on_meta=True)
             return self._show(counted, counted.to_dict(self.depth), timed=False)
-        profiled = profile(path, (frames,), repeats=self.repeats)
+        profiled = profile(module, (frames,), repeats=self.repeats)
         return self._show(profiled, profiled.to_dict(self.depth), timed=True)
 
     def _show(self, found: Any, document: dict[str, Any], *, timed: bool) -> int:
@@ -62,11 +65,11 @@ class ProfileCommand:
             return 0
         for title, rows in (("By operator type", found.table()), ("By module", found.modules(self.depth))):
             table = Table(title=f"{title}: {self.model}, path {self.path}, {self.batch}x3x{self.size}")
-            for heading in ("name", "calls", "GMAC", "share", "MB moved", "ms", "share of time"):
+            headings = ["name", "calls", "GMAC", "share", "MB moved"] + (["ms", "share of time"] if timed else [])
+            for heading in headings:
                 table.add_column(heading, justify="left" if heading == "name" else "right")
             for row in rows:
-                values = row.to_dict()
-                table.add_row(*_cells(values, timed=timed))
+                table.add_row(*_cells(row.to_dict())[: len(headings)])
             show(table)
         return 0
 
@@ -83,14 +86,13 @@ def parse_size(text: str) -> tuple[int, int]:
     return int(parts[0]), int(parts[-1])
 
 
-def _cells(values: dict[str, Any], *, timed: bool) -> list[str]:
-    time = values.get("time_ms")
+def _cells(values: dict[str, Any]) -> list[str]:
     return [
-        str(values["name"]),
+        str(values["name"] or "(whole)"),
         str(values["calls"]),
         f"{values['macs'] / 1e9:.3f}",
-        f"{(values.get('macs_share') or 0) * 100:.1f} %",
+        f"{values['macs_share'] * 100:.1f} %",
         f"{(values['bytes_read'] + values['bytes_written']) / 1e6:.1f}",
-        f"{time:.2f}" if timed and time is not None else "not measured",
-        f"{values['time_share'] * 100:.1f} %" if timed and values.get("time_share") is not None else "-",
+        format_quantity(values["time_ms"], "ms", 4),
+        format_quantity(None if values["time_share"] is None else values["time_share"] * 100, "%"),
     ]
