@@ -2,7 +2,8 @@
 
     Budget          what may be spent                                           budget.py
     DynamicModel    a model that holds a budget                                 dynamic.py
-    decide          the decision, as a pure function                            controller.py, estimate.py
+    decide          the decision, as a pure function                            controller.py
+                    what it learns: latency.py, energy.py, rhythm.py (estimate.py); two paths in turn: turns.py
     Choices         the frontier as the controller sees it                      choices.py
     PowerSampler    reads the meter beside the frames                           sampler.py
 

@@ -1,25 +1,31 @@
 """The decision, as a pure function: (state, reading, budget, choices) to (state, path).
 
-It optimises; it does not step. Each path has an expected latency, energy and quality. Online, two Kalman filters
-track how much slower and how much hungrier the device is now. A path is admissible if it meets the latency limit
-with the asked-for probability. Among admissible paths quality is maximised subject to the energy allowance: on the
-concave hull of quality over energy drain the best use of a mean budget is one path, or two neighbours in turn. A
-token bucket of joules decides which of the two runs now, and a minimum dwell keeps the output from flickering.
+It optimises; it does not step. Each path has an expected latency, energy and quality. Online it is learnt how
+much slower (`latency`) and hungrier (`energy`) the device is now, and when frames come (`rhythm`). A path is
+timely if it meets the latency limit with the asked-for probability. Among timely paths quality is maximised
+subject to the energy allowance: by one path, or by two in turn (`turns`), of which a token bucket of joules
+decides which one runs now. What was overspent is paid back, and a minimum dwell keeps the output from
+flickering.
 
 Nothing here reads a clock, a device or a global: the same arguments give the same decision.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist
 
-from gearshift.paths.frontier import concave_hull
 from gearshift.runtime.budget import Budget
 from gearshift.runtime.choices import Choices
+from gearshift.runtime.energy import EnergyEstimate
 from gearshift.runtime.estimate import LogRatio
+from gearshift.runtime.latency import LatencyEstimate
+from gearshift.runtime.rhythm import Rhythm
+from gearshift.runtime.turns import Option, Turns, best_turns
 
-SPREAD_FRAMES = 20
-"""Frames after which the spread of latencies is taken from what is seen rather than from when paths were costed."""
+PAYBACK_WINDOWS = 4.0
+"""What was overspent is saved again over so many windows."""
+WORTHWHILE = 1e-4
+"""Quality that two paths in turn must gain over the best single one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +35,19 @@ class Settings:
     Attributes:
         dwell_frames: Frames that a path runs at least before a dearer one may replace it.
         window_s: Over which a mean budget must hold.
-        margin: Part of an energy allowance held back against the meter's and the model's error.
+        margin: Part of an energy allowance that is within its error: a path that exceeds it by less is run
+            until the bucket shows a debt, and while two paths take turns so much is held back.
+        excess: Part of the allowance by which single windows may exceed it while two paths take turns.
         hysteresis: A dearer path than the active one must clear the latency limit by this share.
-        bias_memory: Weight of the newest frame in a path's own correction.
+        sensor_s: Over which the power sensor averages.
     """
 
     dwell_frames: int = 3
     window_s: float = 1.0
     margin: float = 0.01
+    excess: float = 0.02
     hysteresis: float = 0.03
-    bias_memory: float = 0.1
+    sensor_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,37 +75,20 @@ class State:
     Attributes:
         active: Index of the path to run next.
         frames_on_active: Frames it has run since it was chosen.
-        slowdown: Of all paths together.
-        frames: Seen so far.
-        observed_spread: Deviation of single frames' log-latency; 0 (then the paths' own, measured when costed, are
-            used) until `SPREAD_FRAMES` have been seen.
-        bias: Each path's own log-correction on top.
-        hunger: Of net energy.
-        period_s: Running mean of the time between frames; None before the second frame.
-        idle_share: Running mean of the share of a period spent waiting for the next frame.
+        latency, rhythm, energy: What frames and meter have taught.
         bucket_j: Joules saved (or, negative, overspent) against the allowance.
-        reserve_w: Part of the allowance withheld while two paths take turns, so that no window that begins on
-            the cheap one and ends on the dear one exceeds the budget.
-        expected_net_j: Net energy expected of the frames since the last power reading, hunger left out.
-        expected_spent_j, expected_s: Energy booked for those frames, and their time.
-        spent_j, elapsed_s: Since the start, for missions.
+        in_turn: Whether two paths take turns, and the margin is held back.
+        spent_j, elapsed_s: Since the mission began.
         budget: The budget that the bucket belongs to; another one empties it.
     """
 
     active: int
     frames_on_active: int = 0
-    slowdown: LogRatio = field(default_factory=LogRatio)
-    frames: int = 0
-    observed_spread: float = 0.0
-    bias: tuple[float, ...]
-    hunger: LogRatio = field(default_factory=LogRatio)
-    period_s: float | None = None
-    idle_share: float = 0.0
+    latency: LatencyEstimate
+    rhythm: Rhythm
+    energy: EnergyEstimate = field(default_factory=EnergyEstimate)
     bucket_j: float = 0.0
-    reserve_w: float = 0.0
-    expected_net_j: float = 0.0
-    expected_spent_j: float = 0.0
-    expected_s: float = 0.0
+    in_turn: bool = False
     spent_j: float = 0.0
     elapsed_s: float = 0.0
     budget: Budget | None = None
@@ -105,8 +97,21 @@ class State:
     def start(cls, choices: Choices, period_s: float | None = None) -> "State":
         """Nothing known yet but, perhaps, the time between frames; the best path is active."""
         best = max(range(len(choices.paths)), key=lambda index: choices.paths[index].quality)
-        idle_share = 0.0 if period_s is None else 0.5
-        return cls(active=best, bias=(0.0,) * len(choices.paths), period_s=period_s, idle_share=idle_share)
+        return cls(
+            active=best,
+            latency=LatencyEstimate(bias=(0.0,) * len(choices.paths)),
+            rhythm=Rhythm.start(period_s),
+        )
+
+    @property
+    def slowdown(self) -> LogRatio:
+        """How much slower the device is than when paths were costed."""
+        return self.latency.slowdown
+
+    @property
+    def hunger(self) -> LogRatio:
+        """How much more energy above idle a frame takes than when paths were costed."""
+        return self.energy.hunger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,233 +143,250 @@ def decide(
         choices: What there is to choose from; the same at every call of one state.
         settings: How to behave.
     """
-    if budget != state.budget:
-        state = replace(state, budget=budget, bucket_j=0.0)
+    if budget is not state.budget and budget != state.budget:
+        state = _with_budget(state, budget)
     if reading is not None:
         state = _learn(state, reading, choices, settings)
-        state = _book(state, reading, budget, choices, settings)
-    return _choose(state, budget, choices, settings)
+    return _choose(state, choices, settings)
 
 
 def expected_latency_s(state: State, choices: Choices, index: int) -> float:
     """What a path is expected to take now."""
-    return choices.paths[index].latency_s * math.exp(state.slowdown.mean + state.bias[index])
+    return state.latency.expected_s(choices, index)
 
 
 def latency_quantile_s(state: State, choices: Choices, index: int, quantile: float | None) -> float:
     """What a path takes at most with probability `quantile`; its mean where that is None."""
-    expected = expected_latency_s(state, choices, index)
-    if quantile is None:
-        return expected
-    deviation = math.hypot(math.sqrt(state.slowdown.variance), state.observed_spread or choices.paths[index].spread)
-    return expected * math.exp(_normal_quantile(quantile) * deviation)
+    return state.latency.quantile_s(choices, index, quantile)
+
+
+def _with_budget(state: State, budget: Budget) -> State:
+    """Begin anew what belongs to a budget; a mission that is in the new one as well goes on."""
+    state = replace(state, budget=budget, bucket_j=0.0, in_turn=False)
+    if state.budget is None or budget.mission != state.budget.mission:
+        state = replace(state, spent_j=0.0, elapsed_s=0.0)
+    return state
+
+
+# What was learnt from the last frame ------------------------------------------------------------------------
 
 
 def _learn(state: State, reading: FrameReading, choices: Choices, settings: Settings) -> State:
-    """Update slowdown, the path's own correction, hunger and the rhythm of frames."""
-    index = reading.path
-    slowdown, bias = state.slowdown, state.bias
-    if math.isfinite(reading.latency_s) and reading.latency_s > 0:
-        observed = math.log(reading.latency_s / choices.paths[index].latency_s)
-        slowdown = slowdown.observe(observed - bias[index])
-        if slowdown.far == 0:
-            own = bias[index] + settings.bias_memory * (observed - bias[index] - slowdown.mean)
-            bias = (*bias[:index], max(-0.5, min(0.5, own)), *bias[index + 1 :])
-    hunger = state.hunger
-    idle = choices.idle_power_w
-    if reading.power_w is not None and idle is not None and state.expected_net_j > 0:
-        above_idle, expected = reading.power_w - idle, state.expected_net_j / state.expected_s
-        if above_idle > 0:
-            hunger = hunger.observe(math.log(above_idle / expected))
-    period, idle_share = state.period_s, state.idle_share
-    if reading.period_s is not None and reading.period_s > 0:
-        waiting = max(0.0, 1 - reading.latency_s / reading.period_s)
-        period = reading.period_s if period is None else 0.9 * period + 0.1 * reading.period_s
-        idle_share = 0.9 * idle_share + 0.1 * waiting
-    return replace(
+    index, limit = reading.path, _limits(state).latency
+    expected = state.latency.expected_s(choices, index)
+    sound = math.isfinite(reading.latency_s) and reading.latency_s > 0
+    latency_s = reading.latency_s if sound else expected
+    elapsed = state.rhythm.elapsed_s(reading.period_s, latency_s)
+    learnt = replace(
         state,
-        slowdown=slowdown,
-        frames=state.frames + 1,
-        observed_spread=math.sqrt(slowdown.noise) if state.frames >= SPREAD_FRAMES else 0.0,
-        bias=bias,
-        hunger=hunger,
-        period_s=period,
-        idle_share=idle_share,
+        frames_on_active=state.frames_on_active + (index == state.active),
+        latency=state.latency.observe(choices, index, reading.latency_s, limit),
+        rhythm=state.rhythm.observe(reading.period_s, latency_s, expected),
+        elapsed_s=state.elapsed_s + elapsed,
     )
+    return _book(learnt, reading, elapsed, choices, settings)
 
 
-def _book(state: State, reading: FrameReading, budget: Budget, choices: Choices, settings: Settings) -> State:
-    """Put the frame's allowance into the bucket and take its energy out, corrected when the meter has spoken."""
-    elapsed = reading.period_s if reading.period_s is not None else reading.latency_s
-    state = replace(state, elapsed_s=state.elapsed_s + elapsed, frames_on_active=state.frames_on_active + 1)
-    net = choices.paths[reading.path].net_j
-    if net is None or choices.idle_power_w is None:
+def _book(
+    state: State, reading: FrameReading, elapsed_s: float, choices: Choices, settings: Settings
+) -> State:
+    """Put the frame's allowance into the bucket and take its energy out, as corrected by the meter."""
+    path, idle_w = choices.paths[reading.path], choices.idle_power_w
+    if path.net_j is None or idle_w is None:
         return state
-    correction = 0.0
-    if reading.power_w is not None and state.expected_s > 0:
-        correction = reading.power_w * state.expected_s - state.expected_spent_j
-        state = replace(state, expected_net_j=0.0, expected_spent_j=0.0, expected_s=0.0)
-    spent = net * state.hunger.ratio + choices.idle_power_w * elapsed
-    allowance = _allowance_j(state, budget, elapsed, settings)
-    bucket = 0.0
-    if allowance is not None:
-        deepest = allowance / max(elapsed, 1e-9) * settings.window_s  # older debts are forgiven
-        bucket = state.bucket_j + allowance - state.reserve_w * elapsed - spent - correction
-        bucket = max(-deepest, bucket)
-    return replace(
-        state,
-        bucket_j=bucket,
-        expected_net_j=state.expected_net_j + net,
-        expected_spent_j=state.expected_spent_j + spent,
-        expected_s=state.expected_s + elapsed,
-        spent_j=state.spent_j + spent + correction,
-    )
+    spent = path.net_j * state.hunger.ratio + idle_w * elapsed_s
+    energy = state.energy.book(path.net_j, elapsed_s, settings.sensor_s)
+    if reading.power_w is not None:
+        energy, beyond = energy.read(reading.power_w, idle_w, settings.window_s)
+        spent += beyond
+    state = replace(state, energy=energy, spent_j=state.spent_j + spent)
+    allowance = _allowance(state)
+    if allowance is None or reading.period_s is None:  # the first frame: part of a period only
+        return state
+    kept = 1 - settings.margin if state.in_turn else 1.0
+    period = state.rhythm.period_with(state.latency.expected_s(choices, reading.path))
+    deepest = -allowance.joules(period) / period * settings.window_s  # older debts are forgiven
+    bucket = state.bucket_j + kept * allowance.joules(elapsed_s) - spent
+    return replace(state, bucket_j=max(deepest, bucket))
 
 
-def _allowance_j(state: State, budget: Budget, elapsed_s: float, settings: Settings) -> float | None:
-    """Energy that a frame of `elapsed_s` may use under the tightest of all energy limits; None without one."""
-    allowed = []
-    if budget.power_w is not None:
-        allowed.append(budget.power_w * elapsed_s)
-    if budget.energy_j is not None:
-        allowed.append(budget.energy_j)
+@dataclass(frozen=True, slots=True)
+class _Allowance:
+    """What may be spent: so much power, and so much energy a frame."""
+
+    power_w: float
+    energy_j: float
+
+    def joules(self, period_s: float) -> float:
+        """For one frame in `period_s`."""
+        return min(self.power_w * period_s, self.energy_j)
+
+
+def _allowance(state: State) -> _Allowance | None:
+    """The tightest of all energy limits; None without one."""
+    budget = _limits(state)
+    power_w, energy_j = budget.power_w, budget.energy_j
     if budget.mission is not None:
-        allowed.append(_mission_power_w(state, budget) * elapsed_s)
-    return (1 - settings.margin) * min(allowed) if allowed else None
+        power_w = min(math.inf if power_w is None else power_w, _mission_power_w(state))
+    if power_w is None and energy_j is None:
+        return None
+    return _Allowance(math.inf if power_w is None else power_w, math.inf if energy_j is None else energy_j)
 
 
-def _mission_power_w(state: State, budget: Budget) -> float:
-    """What is left of a mission's energy over what is left of its time; the plain mean once its time is over."""
-    mission = budget.mission
+def _mission_power_w(state: State) -> float:
+    """What is left of a mission's energy over what is left of its time; the plain mean once its time is over.
+
+    One more second at the mean is planned on both sides, so that the last moments divide nothing by nothing.
+    """
+    mission = _limits(state).mission
     if mission is None:
         return math.inf
-    time_left = mission.duration_s - state.elapsed_s
-    if time_left <= 0:
-        return mission.power_w
-    return max(0.0, mission.energy_j - state.spent_j) / time_left
+    seconds = max(0.0, mission.duration_s - state.elapsed_s) + 1.0
+    joules = mission.energy_j - state.spent_j + mission.power_w
+    return max(0.0, joules) / seconds if seconds > 1.0 else mission.power_w
 
 
-def _choose(state: State, budget: Budget, choices: Choices, settings: Settings) -> Decision:
+def _limits(state: State) -> Budget:
+    return state.budget if state.budget is not None else Budget()
+
+
+# What to run next -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What a frame of one path is expected to take, and to be allowed."""
+
+    needed_j: float
+    allowed_j: float
+    period_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Pick:
+    """The path for the next frame, and what follows for the bucket."""
+
+    path: int
+    bucket_j: float
+    turns: Turns | None = None
+    shortfall: str = ""
+
+
+def _choose(state: State, choices: Choices, settings: Settings) -> Decision:
+    timely = _timely(state, choices, settings)
+    candidates = timely or [_fastest(state, choices)]
+    pick = _pick(state, candidates, choices, settings)
+    shortfall = pick.shortfall if timely else _latency_shortfall(state, choices)
+    path = _settled(state, pick, candidates, settings)
+    chosen = replace(
+        state,
+        active=path,
+        frames_on_active=state.frames_on_active if path == state.active else 0,
+        bucket_j=pick.bucket_j,
+        in_turn=pick.turns is not None,
+    )
+    return Decision(state=chosen, path=path, met=not shortfall, shortfall=shortfall)
+
+
+def _timely(state: State, choices: Choices, settings: Settings) -> Sequence[int]:
+    """The paths that meet the latency limit."""
+    limit = _limits(state).latency
     everything = range(len(choices.paths))
-    admissible = [index for index in everything if _meets_latency(state, budget, choices, index, settings)]
-    late = not admissible
-    if late:
-        admissible = [min(everything, key=lambda index: expected_latency_s(state, choices, index))]
-    drains = {index: _drain_j(state, budget, choices, index, settings) for index in admissible}
-    within = [index for index in admissible if drains[index] <= 0]
-    cheap = min(admissible, key=lambda index: drains[index])
-    # Unable to hold the energy limit, the least hungry path is run; otherwise the best of what is affordable.
-    if within:
-        path, bucket, reserve = _mix(state, drains, choices, settings)
-        state = replace(state, bucket_j=bucket, reserve_w=reserve)
-    else:
-        path = cheap
-        state = replace(state, bucket_j=min(state.bucket_j, 0.0), reserve_w=0.0)
-    shortfall = ""
-    if late:
-        shortfall = _latency_shortfall(state, budget, choices)
-    elif not within:
-        shortfall = _energy_shortfall(state, budget, choices, cheap, settings)
-    frames = state.frames_on_active if path == state.active else 0
-    return Decision(
-        state=replace(state, active=path, frames_on_active=frames), path=path, met=not shortfall, shortfall=shortfall
+    if limit is None:
+        return everything
+    stricter = limit.seconds * (1 - settings.hysteresis)
+    return [
+        index
+        for index in everything
+        if state.latency.quantile_s(choices, index, limit.quantile)
+        <= (stricter if index > state.active else limit.seconds)
+    ]
+
+
+def _fastest(state: State, choices: Choices) -> int:
+    return min(range(len(choices.paths)), key=lambda index: state.latency.expected_s(choices, index))
+
+
+def _pick(state: State, candidates: Sequence[int], choices: Choices, settings: Settings) -> _Pick:
+    """Of the candidates, the best that the allowance permits: one, or two in turn."""
+    allowance = _allowance(state)
+    if allowance is None:
+        return _Pick(max(candidates, key=lambda index: choices.paths[index].quality), 0.0)
+    debt_w = max(0.0, -state.bucket_j) / (PAYBACK_WINDOWS * settings.window_s)
+    costs = {index: _cost(state, choices, index, allowance) for index in candidates}
+    drains = {index: cost.needed_j - cost.allowed_j + debt_w * cost.period_s for index, cost in costs.items()}
+    within = [index for index, cost in costs.items() if drains[index] <= settings.margin * cost.allowed_j]
+    best = max(within, key=lambda index: (choices.paths[index].quality, -drains[index]), default=None)
+    turns = _turns(costs, drains, choices, settings)
+    if turns is not None and (best is None or turns.quality > choices.paths[best].quality + WORTHWHILE):
+        return _in_turn(state, turns)
+    bucket = min(state.bucket_j, 0.0)
+    if best is not None:
+        return _Pick(best, bucket)
+    # Unable to hold the allowance, the path is run that exceeds it least.
+    least = min(costs, key=lambda index: costs[index].needed_j / max(costs[index].allowed_j, 1e-12))
+    return _Pick(least, bucket, shortfall=_energy_shortfall(state, costs[least], settings))
+
+
+def _cost(state: State, choices: Choices, index: int, allowance: _Allowance) -> _Cost:
+    period = state.rhythm.period_with(state.latency.expected_s(choices, index))
+    net = choices.paths[index].net_j or 0.0
+    needed = net * state.hunger.ratio + (choices.idle_power_w or 0.0) * period
+    return _Cost(needed, allowance.joules(period), period)
+
+
+def _turns(
+    costs: dict[int, _Cost], drains: dict[int, float], choices: Choices, settings: Settings
+) -> Turns | None:
+    """The best pair of paths, the margin held back."""
+    options = [
+        Option(
+            index,
+            choices.paths[index].quality,
+            drains[index] + settings.margin * cost.allowed_j,
+            cost.period_s,
+        )
+        for index, cost in costs.items()
+    ]
+    allowed_w = min(cost.allowed_j / cost.period_s for cost in costs.values())
+    return best_turns(
+        options,
+        dwell_frames=settings.dwell_frames,
+        window_s=settings.window_s,
+        excess_j=settings.excess * allowed_w * settings.window_s,
     )
 
 
-def _meets_latency(
-    state: State, budget: Budget, choices: Choices, index: int, settings: Settings
-) -> bool:
-    if budget.latency is None:
-        return True
-    limit = budget.latency.seconds
-    if choices.paths[index].latency_s > choices.paths[state.active].latency_s:
-        limit *= 1 - settings.hysteresis
-    return latency_quantile_s(state, choices, index, budget.latency.quantile) <= limit
+def _in_turn(state: State, turns: Turns) -> _Pick:
+    """The high path from when the bucket holds a stay of it until it is empty, the base otherwise."""
+    bucket = min(state.bucket_j, turns.capacity_j)
+    staying = state.active == turns.high.index and bucket > turns.high.drain_j
+    high = staying or bucket >= turns.capacity_j
+    return _Pick(turns.high.index if high else turns.base.index, bucket, turns)
 
 
-def _drain_j(state: State, budget: Budget, choices: Choices, index: int, settings: Settings) -> float:
-    """Energy that a frame of this path would take from the bucket; 0 without an energy limit."""
-    period = _period_with(state, choices, index)
-    allowance = _allowance_j(state, budget, period, settings)
-    if allowance is None:
-        return 0.0
-    net = choices.paths[index].net_j or 0.0
-    return net * state.hunger.ratio + (choices.idle_power_w or 0.0) * period - allowance
+def _settled(state: State, pick: _Pick, candidates: Sequence[int], settings: Settings) -> int:
+    """The path picked, or the active one where it has not run long enough to be replaced by a dearer one."""
+    if pick.path <= state.active or state.frames_on_active >= settings.dwell_frames or pick.shortfall:
+        return pick.path
+    return state.active if state.active in candidates else pick.path
 
 
-def _period_with(state: State, choices: Choices, index: int) -> float:
-    """Time from frame to frame if this path ran.
-
-    Where frames are waited for, their rhythm stays unless the path is too slow for it; where they follow each other
-    without a pause, the rhythm is the path's own.
-    """
-    latency = expected_latency_s(state, choices, index)
-    if state.period_s is None or state.idle_share < 0.02:
-        return latency
-    return max(state.period_s, latency)
-
-
-def _mix(
-    state: State, drains: dict[int, float], choices: Choices, settings: Settings
-) -> tuple[int, float, float]:
-    """The path to run, the bucket (never fuller than one stay on the dear path needs), and the reserve in watts.
-
-    On the hull of quality over drain: the last point that saves, or, when enough is saved for a stay of
-    `dwell_frames`, the next one.
-    """
-
-    def quality(index: int) -> float:
-        return choices.paths[index].quality
-
-    def drain(index: int) -> float:
-        return drains[index]
-
-    hull = concave_hull(sorted(drains), quality, drain)
-    low = max((index for index in drains if drains[index] <= 0), key=lambda index: (quality(index), -drains[index]))
-    above = [index for index in hull if drains[index] > 0]
-    if not above:
-        return low, min(state.bucket_j, 0.0), 0.0
-    base, high = max((index for index in hull if drains[index] <= 0), key=quality), min(above, key=drain)
-    price = drains[high] * settings.dwell_frames
-    reserve = price / settings.window_s
-    bucket = min(state.bucket_j, price)
-    settled = state.frames_on_active >= settings.dwell_frames
-    saving = -drains[base] > reserve * _period_with(state, choices, base)
-    if not saving:  # the base saves too little to pay for stays on the dear path and for the reserve
-        return low, min(bucket, 0.0), 0.0
-    if state.active == high:
-        return (high if bucket > drains[high] or not settled else base), bucket, reserve
-    if bucket >= price and (settled or state.active != base):
-        return high, bucket, reserve
-    return base, bucket, reserve
-
-
-def _latency_shortfall(state: State, budget: Budget, choices: Choices) -> str:
-    limit = budget.latency
+def _latency_shortfall(state: State, choices: Choices) -> str:
+    limit = _limits(state).latency
     if limit is None:
         return ""
-    least = min(latency_quantile_s(state, choices, index, limit.quantile) for index in range(len(choices.paths)))
+    least = min(
+        state.latency.quantile_s(choices, index, limit.quantile) for index in range(len(choices.paths))
+    )
     return f"no path meets {limit.seconds * 1e3:.4g} ms; the fastest needs {least * 1e3:.3g} ms"
 
 
-def _energy_shortfall(
-    state: State, budget: Budget, choices: Choices, index: int, settings: Settings
-) -> str:
-    period = _period_with(state, choices, index)
-    needed = (choices.paths[index].net_j or 0.0) * state.hunger.ratio + (choices.idle_power_w or 0.0) * period
-    allowed = _allowance_j(state, budget, period, settings) or 0.0
+def _energy_shortfall(state: State, cost: _Cost, settings: Settings) -> str:
+    """What the cheapest path needs; empty where it is only debts that it cannot pay, or within the margin."""
+    if cost.needed_j <= (1 + settings.margin) * cost.allowed_j:
+        return ""
     return (
-        f"no path meets {budget}; the cheapest needs {needed / period:.3g} W or {needed * 1e3:.3g} mJ/frame "
-        f"({allowed / period:.3g} W are allowed)"
+        f"no path meets {_limits(state)}; the cheapest needs {cost.needed_j / cost.period_s:.3g} W or "
+        f"{cost.needed_j * 1e3:.3g} mJ/frame ({cost.allowed_j / cost.period_s:.3g} W are allowed)"
     )
-
-
-_NORMAL = NormalDist()
-_QUANTILES: dict[float, float] = {}
-
-
-def _normal_quantile(quantile: float) -> float:
-    """Standard normal quantile, remembered: `NormalDist.inv_cdf` takes microseconds at every frame."""
-    if quantile not in _QUANTILES:
-        _QUANTILES[quantile] = _NORMAL.inv_cdf(quantile)
-    return _QUANTILES[quantile]
