@@ -1,5 +1,6 @@
 """Which paths are worth keeping: the Pareto set, and the concave hull that time-sharing of two reaches."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -50,15 +51,19 @@ def _is_below(
     return (quality(middle) - quality(left)) * (cost(right) - cost(left)) <= rise
 
 
-def spread_out(items: Sequence[Item], cost: Callable[[Item], float], limit: int) -> list[Item]:
-    """Thin out to `limit` items, the ends kept, the others as even as possible in the logarithm of cost.
+def spread_out(
+    items: Sequence[Item], cost: Callable[[Item], float], limit: int, always: Sequence[Item] = ()
+) -> list[Item]:
+    """Thin out to `limit` items, the ends and `always` kept, the others even in the logarithm of cost.
 
     `items` come sorted by ascending or descending cost, which is positive; of the closest neighbours one goes
-    first. The two ends stay even where `limit` is less.
+    first. The ends and `always` stay even where `limit` is less.
     """
     kept = list(items)
-    while len(kept) > max(limit, 2):
-        gaps = [cost(kept[i + 1]) / cost(kept[i - 1]) for i in range(1, len(kept) - 1)]
-        closest = min(range(len(gaps)), key=lambda i: max(gaps[i], 1 / gaps[i]))
-        kept.pop(closest + 1)
+    while len(kept) > limit:
+        inner = [index for index in range(1, len(kept) - 1) if kept[index] not in always]
+        if not inner:
+            break
+        gaps = {index: abs(math.log(cost(kept[index + 1]) / cost(kept[index - 1]))) for index in inner}
+        kept.pop(min(inner, key=gaps.__getitem__))
     return kept

@@ -2,35 +2,60 @@
 
 1. The base is the fastest of the exact paths, by measurement.
 2. Each knob is turned alone, mild to strong, and what it saves and gives up is measured.
-3. From the base, the turn that gives up least quality per share of latency saved is taken, measured, and taken
-   again, until quality falls below the floor.
-4. Settings are recombined: losses (which about add) and savings (which about multiply) predict every combination;
-   those predicted to be on the frontier are measured, and the prediction is drawn again with what they taught.
+3. From the base, the turn that gives up least quality per share of latency saved is taken, measured, and
+   taken again, until quality falls below the floor.
+4. Settings are recombined: losses (which about add) and savings (which about multiply) predict every
+   combination; those predicted to be on the frontier are measured, and the prediction is drawn again with
+   what they taught.
 
 Latencies are ratios to the base, measured in turn with it. Every measurement goes to a journal, so that an
 interrupted search goes on where it stopped.
 """
 
 import itertools
-import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gearshift.errors import DataError, PathRefusedError
 from gearshift.paths.build import PathFactory
 from gearshift.paths.frontier import pareto, spread_out
+from gearshift.paths.journal import Candidate, Journal
 from gearshift.paths.judge import Judge
 from gearshift.paths.knobs import Knob, turn
 from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import Skip, Transform
 from gearshift.profiler import measure_in_turn
 
+__all__ = ["Candidate", "Effort", "Journal", "Search", "Timer", "frame_timer"]
+
 log = logging.getLogger(__name__)
+
+Timer = Callable[[Mapping[str, nn.Module], int], Mapping[str, float]]
+"""Times modules in turn for a number of rounds: the least time of a frame in ms, by name."""
+
+BASE_ROUNDS = 7
+"""Least number of frames timed to choose the base, on which every ratio rests."""
+LEAST_GAIN = 0.97
+"""A later base option must be at least this much faster, since it costs memory."""
+
+
+def frame_timer(frame: Tensor, synchronise: Callable[[], None] | None = None) -> Timer:
+    """Time modules on one frame `(1, 3, H, W)`, as they are served."""
+
+    def time_paths(paths: Mapping[str, nn.Module], rounds: int) -> dict[str, float]:
+        calls = {name: partial(path, frame) for name, path in paths.items()}
+        with torch.inference_mode():
+            timings = measure_in_turn(calls, rounds, warmup=1, synchronise=synchronise)
+        # The least: other programs only ever add time, and a few rounds do not average that away.
+        return {name: timing.min_ms for name, timing in timings.items()}
+
+    return time_paths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,69 +77,20 @@ class Effort:
     keep: int = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A path as the search sees it.
-
-    Attributes:
-        spec: The path.
-        quality: On the search's frames.
-        latency_ratio: Least latency divided by the base's, measured in turn.
-    """
-
-    spec: PathSpec
-    quality: float
-    latency_ratio: float
-
-
-class Journal:
-    """Measurements of a search by path id, appended to a file as they are made."""
-
-    def __init__(self, file: Path | None, fingerprint: str) -> None:
-        self._file = file
-        self._fingerprint = fingerprint
-        self._known: dict[str, Candidate] = {}
-        if file is not None and file.exists():
-            self._load(file)
-
-    def get(self, spec: PathSpec) -> Candidate | None:
-        """What is known of a path."""
-        return self._known.get(spec.id)
-
-    def add(self, candidate: Candidate) -> None:
-        """Remember a measurement."""
-        self._known[candidate.spec.id] = candidate
-        if self._file is not None:
-            row = {
-                "fingerprint": self._fingerprint,
-                "path": candidate.spec.id,
-                "quality": candidate.quality,
-                "latency_ratio": candidate.latency_ratio,
-            }
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with self._file.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(row) + "\n")
-
-    def all(self) -> list[Candidate]:
-        """All measurements so far."""
-        return list(self._known.values())
-
-    def _load(self, file: Path) -> None:
-        for line in file.read_text(encoding="utf-8").splitlines():
-            try:
-                row = json.loads(line)
-            except ValueError:  # the line that a kill cut short
-                continue
-            if row.get("fingerprint") == self._fingerprint:
-                spec = PathSpec.parse(row["path"])
-                self._known[spec.id] = Candidate(
-                    spec=spec, quality=row["quality"], latency_ratio=row["latency_ratio"]
-                )
-        log.info("resuming a search: %d measurements known", len(self._known))
-
-
 class Search:
-    """One search over the path space of one model on one device."""
+    """One search over the path space of one model on one device.
+
+    Args:
+        factory: Builds the paths; its family offers the bases and, unless given, the knobs.
+        judge: Tells a path's quality.
+        frame: What paths are timed on.
+        effort: How hard to search.
+        journal: What an earlier run measured, and where this one's measurements go.
+        knobs: What may be turned; all that the family offers if None.
+        progress: Called with a line after each measurement.
+        synchronise: Waits for the device.
+        timer: Times paths; on `frame` if None.
+    """
 
     def __init__(
         self,
@@ -127,20 +103,21 @@ class Search:
         knobs: Sequence[Knob] | None = None,
         progress: Callable[[str], None] = lambda _: None,
         synchronise: Callable[[], None] | None = None,
+        timer: Timer | None = None,
     ) -> None:
         self._factory = factory
         self._judge = judge
-        self._frame = frame
         self._effort = effort
         self._journal = journal
         self._progress = progress
-        self._synchronise = synchronise
+        self._time = timer or frame_timer(frame, synchronise)
         self._knobs = list(knobs if knobs is not None else factory.family.knobs(factory.stock))
+        self._measured: dict[PathSpec, Candidate] = {}
         self.base = self._fastest_base()
         self._base_path = factory.build(self.base)
 
     def run(self) -> list[Candidate]:
-        """Search, and return the candidates on the frontier of quality and latency, base included."""
+        """Search, and return the frontier of quality and latency with the base, slowest first."""
         start = self._measure(self.base)
         if start is None:
             raise DataError(f"the base path {self.base} could not be measured")
@@ -148,25 +125,24 @@ class Search:
         self._alone = self._sensitivities()
         self._descend()
         self._recombine()
-        frontier = pareto(self._acceptable(self._journal.all()), _quality, _latency)
-        return spread_out(frontier, _latency, self._effort.keep)
+        found = {item.spec: item for item in pareto(self._acceptable(), _quality, _latency)}
+        found[self.base] = start
+        ordered = sorted(found.values(), key=lambda item: (-item.latency_ratio, -item.quality))
+        return spread_out(ordered, _latency, self._effort.keep, always=[start])
 
     def _fastest_base(self) -> PathSpec:
-        """The fastest exact path; a later one must win by 3 %, since it costs memory."""
+        """The fastest exact path; a resumed search keeps the one that its latencies are relative to."""
         options = self._factory.family.base(self._factory.stock)
-        if len(options) == 1:
-            return options[0]
-        paths = {spec.id: self._factory.build(spec) for spec in options}
-        with torch.inference_mode():
-            timings = measure_in_turn(
-                {name: (lambda path=path: path(self._frame)) for name, path in paths.items()},  # type: ignore[misc]
-                max(7, self._effort.timing_rounds),
-                synchronise=self._synchronise,
-            )
+        if self._journal.base in options:
+            return self._journal.base
         best = options[0]
-        for option in options[1:]:
-            if timings[option.id].median_ms < 0.97 * timings[best.id].median_ms:
-                best = option
+        if len(options) > 1:
+            paths = {spec.id: self._factory.build(spec) for spec in options}
+            times = self._time(paths, max(BASE_ROUNDS, self._effort.timing_rounds))
+            for option in options[1:]:
+                if times[option.id] < LEAST_GAIN * times[best.id]:
+                    best = option
+        self._journal.set_base(best)
         return best
 
     def _sensitivities(self) -> dict[Transform, Candidate]:
@@ -191,9 +167,9 @@ class Search:
                 for setting in self._next_settings(current.spec)
                 if setting not in closed and setting in self._alone
             ]
-            if not moves:
+            price, setting = min(moves, key=lambda move: move[0], default=(math.inf, None))
+            if setting is None or price == math.inf:
                 return
-            _, setting = min(moves, key=lambda move: move[0])
             candidate = self._measure(turn(current.spec, setting))
             if candidate is None or candidate.quality < self._floor:
                 closed.add(setting)
@@ -212,8 +188,8 @@ class Search:
         """Predicted loss of quality per logarithmic saving of latency, relative to what is set already."""
         before = self._predict(spec)
         after = self._predict(turn(spec, setting))
-        saving = before.latency_ratio - after.latency_ratio
-        return float("inf") if saving <= 0 else max(before.quality - after.quality, 1e-6) / saving
+        saving = math.log(before.latency_ratio / after.latency_ratio)
+        return math.inf if saving <= 0 else max(before.quality - after.quality, 1e-6) / saving
 
     def _predict(self, spec: PathSpec) -> Candidate:
         """Additive losses and multiplicative savings of the settings alone."""
@@ -229,16 +205,14 @@ class Search:
     def _recombine(self) -> None:
         """Measure combinations that the prediction puts on the frontier, in two passes."""
         combinations = list(self._combinations())
-        for _ in range(2):
-            known = self._acceptable(self._journal.all())
-            unknown = [spec for spec in combinations if self._journal.get(spec) is None]
-            predicted = [self._predict(spec) for spec in unknown]
-            promising = [
-                item for item in pareto([*known, *predicted], _quality, _latency) if item.spec in set(unknown)
-            ]
-            for item in spread_out(promising, _latency, max(2, self._effort.recombined // 2)):
-                if item.quality >= self._floor:
-                    self._measure(item.spec)
+        first = (self._effort.recombined + 1) // 2
+        for limit in (first, self._effort.recombined - first):
+            predicted = [self._predict(spec) for spec in combinations if spec not in self._measured]
+            hopeful = [item for item in predicted if item.quality >= self._floor]
+            frontier = pareto([*self._acceptable(), *hopeful], _quality, _latency)
+            promising = [item for item in frontier if item.spec not in self._measured]
+            for item in spread_out(promising, _latency, limit)[:limit]:
+                self._measure(item.spec)
             self._correct()
 
     def _combinations(self) -> Iterable[PathSpec]:
@@ -246,8 +220,10 @@ class Search:
         skips = [setting for setting in self._alone if isinstance(setting, Skip)]
         skips.sort(key=lambda setting: self._price(self.base, setting))
         prefixes: list[Transform | None] = [None]
-        for count in range(1, len(skips) + 1):
-            prefixes.append(Skip(tuple(block for setting in skips[:count] for block in setting.blocks)))
+        prefixes += [
+            Skip(tuple(block for setting in skips[:count] for block in setting.blocks))
+            for count in range(1, len(skips) + 1)
+        ]
         others = [
             [None, *(setting for setting in knob.settings if setting in self._alone)]
             for knob in self._knobs
@@ -264,7 +240,7 @@ class Search:
         """Scale the settings' losses so that predictions match what combinations really lost, on average."""
         pairs = [
             (self._start.quality - self._predict(item.spec).quality, self._start.quality - item.quality)
-            for item in self._journal.all()
+            for item in self._measured.values()
             if len(item.spec.transforms) > len(self.base.transforms) + 1
         ]
         predicted, real = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
@@ -281,10 +257,13 @@ class Search:
         }
 
     def _measure(self, spec: PathSpec) -> Candidate | None:
-        """Judge and time one path; None where the model refuses it."""
-        known = self._journal.get(spec)
-        if known is not None:
-            return known
+        """Judge and time one path, or recall that from the journal; None where the model refuses it."""
+        candidate = self._measured.get(spec) or self._journal.get(spec) or self._judge_and_time(spec)
+        if candidate is not None:
+            self._measured[spec] = candidate
+        return candidate
+
+    def _judge_and_time(self, spec: PathSpec) -> Candidate | None:
         try:
             path = self._factory.build(spec)
         except PathRefusedError as error:
@@ -293,15 +272,8 @@ class Search:
         quality = self._judge.judge(path, self._effort.judge_every)
         ratio = 1.0
         if spec != self.base:
-            with torch.inference_mode():
-                timings = measure_in_turn(
-                    {"base": lambda: self._base_path(self._frame), "path": lambda: path(self._frame)},
-                    self._effort.timing_rounds,
-                    warmup=1,
-                    synchronise=self._synchronise,
-                )
-            # The least of each: other programs only ever add time, and a few rounds do not average that away.
-            ratio = timings["path"].min_ms / timings["base"].min_ms
+            times = self._time({"base": self._base_path, "path": path}, self._effort.timing_rounds)
+            ratio = times["path"] / times["base"]
         candidate = Candidate(spec=spec, quality=quality.value, latency_ratio=ratio)
         self._journal.add(candidate)
         self._progress(f"{spec}: {quality.metric} {quality.value:.3f}, latency x{ratio:.2f}")
@@ -311,17 +283,16 @@ class Search:
     def _floor(self) -> float:
         return self._effort.floor * self._start.quality
 
-    def _acceptable(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        return [candidate for candidate in candidates if candidate.quality >= self._floor]
+    def _acceptable(self) -> list[Candidate]:
+        return [candidate for candidate in self._measured.values() if candidate.quality >= self._floor]
 
 
 def _present(spec: PathSpec, knob: Knob) -> int:
     """Index of the knob's setting in a path, -1 where it is not turned."""
     present = spec.get(knob.settings[0].name)
+    skipped = set(present.blocks) if isinstance(present, Skip) else set()
     for index, setting in enumerate(knob.settings):
-        if present == setting:
-            return index
-        if isinstance(present, Skip) and isinstance(setting, Skip) and set(setting.blocks) <= set(present.blocks):
+        if present == setting or (isinstance(setting, Skip) and skipped.issuperset(setting.blocks)):
             return index
     return -1
 
