@@ -56,6 +56,9 @@ def learning_rate(step: int, steps: int, optimiser: Optimiser) -> float:
 class Trainer:
     """Holds a run's state; `run` goes on from the last checkpoint in `folder`, if there is one.
 
+    The layer that predicts a teacher's features starts with weights from torch's global generator, as the
+    model did: seed it before the model is made, and the run is a function of recipe and data.
+
     Attributes:
         step: Steps done.
         skipped: Batches so far without one labelled pixel. Their label loss is left out; without a teacher
