@@ -1,24 +1,22 @@
-"""Make a bundle: search for paths, verify the exact ones, cost and judge the frontier, write it all down."""
+"""Make a bundle of what a workbench finds, and measure a bundle anew on another device."""
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 
 from gearshift import __version__
-from gearshift.paths.build import Path as ModelPath
 from gearshift.paths.build import PathFactory
 from gearshift.paths.bundle import CHECKPOINT_FOLDER, Bundle, check_destination, write_bundle
-from gearshift.paths.cost import count_macs, measure_costs
+from gearshift.paths.cost import measure_costs
 from gearshift.paths.data import IMAGENET_MEAN, IMAGENET_STD, LabelledFrame, normalise
-from gearshift.paths.frontier import pareto
+from gearshift.paths.journal import Journal
 from gearshift.paths.judge import Judge
 from gearshift.paths.knobs import Knob
 from gearshift.paths.models import LoadedModel, weights_hash
@@ -30,16 +28,11 @@ from gearshift.paths.records import (
     LatencyRecord,
     MeterRecord,
     PathRecord,
-    QualityRecord,
 )
-from gearshift.paths.search import Effort, Journal, Search
-from gearshift.paths.spec import PathSpec
-from gearshift.profiler.device import identify, synchronise
-from gearshift.profiler.meters import IdlePower, Meter, measure_idle
-
-Role = Literal["stock", "lossless", "frontier"]
-LARGEST_LOSSLESS_DIFFERENCE = 1e-4
-"""An exact path may differ from the stock model by this share of the largest logit, and no more."""
+from gearshift.paths.search import Effort
+from gearshift.paths.workbench import VERIFIED_EXAMPLES, Workbench, idle_power, mark_frontier
+from gearshift.profiler.device import DeviceIdentity, identify, synchronise
+from gearshift.profiler.meters import IdlePower, Meter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +52,11 @@ class BuildRequest:
     model: LoadedModel
     frames: Sequence[LabelledFrame]
     data_name: str
-    effort: Effort = Effort()
+    effort: Effort = field(default_factory=Effort)
     knobs: Sequence[Knob] | None = None
     cost_rounds: int = 7
     copy_checkpoint: bool = False
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
 def make_bundle(
@@ -76,141 +69,64 @@ def make_bundle(
         GearshiftError: As the steps raise.
     """
     check_destination(out)
-    factory = PathFactory(request.model.module)
-    factory.to(request.device)
-    frame = normalise(request.frames[0].image).to(request.device)
-    judge = Judge(request.model.module, request.frames, request.device)
+    bench = _workbench(request, meter, progress)
     identity = identify(request.device)
-    idle = measure_idle(meter, 3.0)
-    checkpoint_hash = weights_hash(factory.stock)
+    checkpoint_hash = weights_hash(bench.factory.stock)
     journal_file = out.with_name(f"{out.name}.search.jsonl")
-    fingerprint = f"{checkpoint_hash}/{identity.key()}/{request.data_name}/{request.effort.judge_every}"
-    search = Search(
-        factory,
-        judge,
-        frame,
-        request.effort,
-        Journal(journal_file, fingerprint),
-        knobs=request.knobs,
-        progress=progress,
-        synchronise=partial(synchronise, request.device),
-    )
-    specs = _with_references([candidate.spec for candidate in search.run()], search.base)
-    records = cost_and_judge(
-        factory, specs, search.base, request, judge, frame, meter, idle, progress
-    )
+    journal = Journal(journal_file, _fingerprint(request, bench, checkpoint_hash, identity))
+    specs, lossless = bench.search(request.effort, journal, request.knobs)
+    kept = [record for record in bench.measure(specs, lossless) if record.roles]
+    labels = bench.factory.stock.config.id2label
     record = BundleRecord(
         gearshift=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        family=factory.family.name,
+        family=bench.factory.family.name,
         checkpoint=CheckpointRecord(
             reference=CHECKPOINT_FOLDER if request.copy_checkpoint else request.model.reference,
             weights_sha256=checkpoint_hash,
             trained=request.model.trained,
         ),
-        classes=tuple(factory.stock.config.id2label[index] for index in range(factory.stock.config.num_labels)),
-        input_height=frame.shape[2],
-        input_width=frame.shape[3],
+        classes=tuple(labels[index] for index in range(len(labels))),
+        input_height=bench.examples[0].shape[2],
+        input_width=bench.examples[0].shape[3],
         mean=IMAGENET_MEAN,
         std=IMAGENET_STD,
-        data=DataRecord(name=request.data_name, images=len(request.frames), labelled=judge.labelled),
+        data=DataRecord(name=request.data_name, images=len(request.frames), labelled=bench.judge.labelled),
         device=identity.to_dict(),
         versions=versions(),
-        meter=meter_record(meter, idle),
+        meter=meter_record(meter, bench.idle),
         files={},
-        paths=tuple(records),
+        paths=tuple(kept),
     )
-    bundle = write_bundle(out, record, _fresh_derived(factory, records), factory.stock if request.copy_checkpoint else None)
+    checkpoint = bench.factory.stock if request.copy_checkpoint else None
+    bundle = write_bundle(out, record, _fresh_derived(bench.factory, kept), checkpoint)
     journal_file.unlink(missing_ok=True)
     return bundle
 
 
-def cost_and_judge(
-    factory: PathFactory,
-    specs: Sequence[PathSpec],
-    lossless: PathSpec,
-    request: BuildRequest,
-    judge: Judge,
-    frame: Tensor,
-    meter: Meter,
-    idle: IdlePower,
-    progress: Callable[[str], None],
-) -> list[PathRecord]:
-    """Measure all paths in turn, judge each on all frames, and keep the references and the Pareto frontier."""
-    paths = {spec.id: factory.build(spec) for spec in specs}
-    progress(f"measuring {len(paths)} paths in turn, {request.cost_rounds} windows each")
-    costs = measure_costs(
-        paths,
-        frame,
-        meter,
-        idle.power_w,
+def _workbench(request: BuildRequest, meter: Meter, progress: Callable[[str], None]) -> Workbench:
+    factory = PathFactory(request.model.module)
+    factory.to(request.device)
+    examples = [normalise(frame.image).to(request.device) for frame in request.frames[:VERIFIED_EXAMPLES]]
+    return Workbench(
+        factory=factory,
+        judge=Judge(request.model.module, request.frames, request.device),
+        examples=examples,
+        meter=meter,
+        idle=idle_power(meter),
+        device=request.device,
         rounds=request.cost_rounds,
-        synchronise=partial(synchronise, request.device),
+        progress=progress,
     )
-    records = []
-    for spec in specs:
-        path = paths[spec.id]
-        quality = judge.judge(path)
-        difference = None
-        if spec in (lossless, PathSpec()):
-            difference = verify_exact(factory, path, request.frames[:4], request.device)
-        timing, energy = costs[spec.id]
-        records.append(
-            PathRecord(
-                transforms=spec.to_json(),
-                roles=_reference_roles(spec, lossless),
-                quality=QualityRecord.of(quality),
-                latency=LatencyRecord.of(timing),
-                energy=EnergyRecord.of(energy),
-                macs=count_macs(path, frame),
-                extra_bytes=path.extra_bytes,
-                largest_difference=difference,
-            )
-        )
-        progress(f"{spec}: {quality.metric} {quality.value:.4f}, {timing.median_ms:.1f} ms")
-    return mark_frontier(records)
 
 
-def verify_exact(
-    factory: PathFactory, path: ModelPath, frames: Sequence[LabelledFrame], device: torch.device
-) -> float:
-    """Largest output difference from the stock model, relative to the largest logit, on real frames.
-
-    Raises:
-        RuntimeError: It is larger than rounding explains: a fault of ours, not of the input.
-    """
-    worst = 0.0
-    with torch.inference_mode():
-        for frame in frames:
-            pixels = normalise(frame.image).to(device)
-            expected = factory.stock(pixels).logits
-            worst = max(worst, float((path(pixels).logits - expected).abs().max() / expected.abs().max()))
-    if worst > LARGEST_LOSSLESS_DIFFERENCE:
-        raise RuntimeError(f"path {path.id} should be exact but differs from the stock model by {worst:.2e}")
-    return worst
-
-
-def mark_frontier(records: Sequence[PathRecord]) -> list[PathRecord]:
-    """Keep references and the Pareto set of quality against latency and energy, by falling latency."""
-
-    def quality(record: PathRecord) -> float:
-        return record.quality.value if record.quality is not None else 0.0
-
-    def latency(record: PathRecord) -> float:
-        return record.latency.median_ms
-
-    def energy(record: PathRecord) -> float:
-        return record.energy.gross_j or 0.0
-
-    frontier = {record.id for record in pareto(records, quality, latency, energy)}
-    marked = []
-    for record in records:
-        roles: tuple[Role, ...] = tuple(role for role in record.roles if role != "frontier")
-        if record.id in frontier:
-            roles = (*roles, "frontier")
-        if roles:
-            marked.append(record.model_copy(update={"roles": roles}))
-    return sorted(marked, key=lambda record: -record.latency.median_ms)
+def _fingerprint(
+    request: BuildRequest, bench: Workbench, checkpoint_hash: str, identity: DeviceIdentity
+) -> str:
+    """What a search's measurements depend on."""
+    height, width = bench.examples[0].shape[2:]
+    frames = f"{request.data_name}/{len(request.frames)}x{height}x{width}/{bench.judge.metric}"
+    return f"{checkpoint_hash}/{identity.key()}/{frames}/{request.effort.judge_every}"
 
 
 def remeasure(
@@ -223,12 +139,21 @@ def remeasure(
     idle: IdlePower | None = None,
     window_s: float = 0.3,
 ) -> BundleRecord:
-    """Measure the costs of a bundle's paths on this device; quality stays, the frontier is drawn again."""
+    """Measure the costs of a bundle's paths on this device; quality stays, the frontier is drawn again.
+
+    No path is lost: one that is beaten on this device may be worth its while on the next.
+    """
     frame = torch.zeros(1, 3, bundle.record.input_height, bundle.record.input_width, device=device)
-    idle = idle or measure_idle(meter, 3.0)
-    paths = {record.id: factory.build(record.spec) for record in bundle.record.paths}
+    idle = idle or idle_power(meter)
+    paths: dict[str, nn.Module] = {record.id: factory.build(record.spec) for record in bundle.record.paths}
     costs = measure_costs(
-        paths, frame, meter, idle.power_w, rounds=rounds, window_s=window_s, synchronise=partial(synchronise, device)
+        paths,
+        frame,
+        meter,
+        idle.power_w,
+        rounds=rounds,
+        window_s=window_s,
+        synchronise=partial(synchronise, device),
     )
     records = [
         record.model_copy(
@@ -269,19 +194,6 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
-
-
-def _with_references(specs: Sequence[PathSpec], lossless: PathSpec) -> list[PathSpec]:
-    return list(dict.fromkeys([PathSpec(), lossless, *specs]))
-
-
-def _reference_roles(spec: PathSpec, lossless: PathSpec) -> tuple[Role, ...]:
-    roles: list[Role] = []
-    if spec == PathSpec():
-        roles.append("stock")
-    if spec == lossless:
-        roles.append("lossless")
-    return tuple(roles)
 
 
 def _fresh_derived(factory: PathFactory, records: Sequence[PathRecord]) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@
     decide          the decision, as a pure function                            controller.py
                     what it learns: latency.py, energy.py, rhythm.py (estimate.py); two paths in turn: turns.py
     Choices         the frontier as the controller sees it                      choices.py
+    Quarantine      where calls go while a path fails                           quarantine.py
     PowerSampler    reads the meter beside the frames                           sampler.py
 
 `bench` drives a camera-like stream through a `DynamicModel`, `report` draws what came of it, and `cli` is the

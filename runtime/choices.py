@@ -55,16 +55,24 @@ class Choices:
 
 
 def choices_of(record: BundleRecord) -> Choices:
-    """The paths of a bundle: its frontier, and the exact reference, which no estimate may rule out for good."""
-    kept = [path for path in record.paths if set(path.roles) & {"frontier", "lossless"}]
-    return make_choices(kept, record.meter.idle_power_w)
+    """The paths of a bundle that the controller may run."""
+    return make_choices(record.paths, record.meter.idle_power_w)
 
 
 def make_choices(records: Iterable[PathRecord], idle_power_w: float | None) -> Choices:
-    """Sort paths by latency."""
+    """The frontier, and the exact reference, which no estimate may rule out for good; by rising latency."""
+    kept = [record for record in records if {"frontier", "lossless"}.intersection(record.roles)]
     return Choices(
-        paths=tuple(sorted(map(_choice, records), key=lambda choice: choice.latency_s)), idle_power_w=idle_power_w
+        paths=tuple(sorted(map(_choice, kept), key=lambda choice: choice.latency_s)),
+        idle_power_w=idle_power_w,
     )
+
+
+def mean_power_w(record: PathRecord, idle_power_w: float | None, period_s: float | None) -> float | None:
+    """Mean power of a path as costed, a frame every `period_s` (None: without a pause); None if unknown."""
+    if record.energy.net_j is None or idle_power_w is None:
+        return None
+    return idle_power_w + record.energy.net_j / max(period_s or 0.0, record.latency.median_ms / 1e3)
 
 
 def _choice(record: PathRecord) -> Choice:

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,16 +15,22 @@ from torch import Tensor, nn
 
 from gearshift.errors import BudgetError, InputError
 from gearshift.paths.bundle import read_bundle
+from gearshift.paths.records import PathRecord
+from gearshift.paths.search import Effort
+from gearshift.paths.spec import PathSpec
 from gearshift.profiler.device import identify, synchronise
 from gearshift.profiler.meters import Meter, open_meter
 from gearshift.runtime.budget import Budget
-from gearshift.runtime.choices import Choices, choices_of
+from gearshift.runtime.choices import Choices, make_choices, mean_power_w
 from gearshift.runtime.controller import Decision, FrameReading, Settings, State, decide
-from gearshift.runtime.sampler import PowerSample, PowerSampler
+from gearshift.runtime.measured import measure_paths
+from gearshift.runtime.quarantine import Quarantine
+from gearshift.runtime.sampler import PowerSample, PowerSampler, Tally
 
 log = logging.getLogger(__name__)
 
-QUARANTINE_FRAMES = 300
+RHYTHM_TOLERANCE = 0.05
+"""Share by which the time between frames must differ before a budget in per cent is worked out anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +80,16 @@ class Frame:
 
 
 class DynamicModel:
-    """Runs each call on one path of a bundle, chosen so that the budget holds at the best quality.
+    """Runs each call on one of several paths, chosen so that the budget holds at the best quality.
 
-    All methods may be called from any thread. Each call runs on exactly one path from beginning to end, whatever
-    happens to the budget meanwhile. No gradient is recorded; use a path of `paths` itself for training.
+    All methods may be called from any thread. Each call runs on exactly one path from beginning to end,
+    whatever happens to the budget meanwhile. No gradient is recorded; use a path of `paths` itself for
+    training.
 
     Attributes:
         paths: The paths by id, all resident, all over the same weights.
         choices: What the controller knows of them.
+        listener: Called after each call, on the thread of that call; None for nobody.
     """
 
     def __init__(
@@ -102,9 +111,9 @@ class DynamicModel:
             choices: Expected quality, latency and energy.
             meter: Where power is read while serving.
             device: Where the paths run.
-            stock_power_w: The stock model's mean power for frames that come every so many seconds (None: without
-                a pause), for budgets given as a share of it.
-            settings: How the controller behaves.
+            stock_power_w: The stock model's mean power for frames that come every so many seconds (None:
+                without a pause), for budgets given as a share of it.
+            settings: How the controller behaves; by default it allows for the meter's resolution.
             frame_period_s: Time between frames where it is known; learnt otherwise.
             clock: Seconds that never jump.
         """
@@ -113,27 +122,29 @@ class DynamicModel:
             raise InputError(f"no module for path {missing[0]}; give one for every choice")
         self.paths = dict(paths)
         self.choices = choices
+        self.listener: Callable[[Frame], None] | None = None
         self._order = [choice.id for choice in choices.paths]
-        self._settings = settings or Settings()
+        self._settings = settings or Settings(sensor_s=meter.precision.resolution_s)
         self._synchronise = partial(synchronise, device or torch.device("cpu"))
         self._stock_power_w = stock_power_w
-        self._period_s = frame_period_s
         self._clock = clock
         self._lock = threading.Lock()
         self._sampler = PowerSampler(meter)
+        weakref.finalize(self, self._sampler.end)
         self._meter = meter
-        self._sample_number = 0
+        self._tally = Tally()
         self._last_start_s: float | None = None
         self._frames_by_path = dict.fromkeys(self.paths, 0)
+        self._frames = 0
         self._last_path: str | None = None
         self._switches = 0
         self._failures = 0
-        self._quarantined: dict[str, int] = {}
+        self._quarantine = Quarantine(self._order, list(self.paths))
         self._pinned: str | None = None
+        self._period_s = frame_period_s
         self._budget = Budget()
         self._resolved = Budget()
         self._decision = self._redecide(State.start(choices, frame_period_s))
-        self.listener: Callable[[Frame], None] | None = None
 
     @classmethod
     def load(
@@ -167,25 +178,98 @@ class DynamicModel:
         factory = found.load(checkpoint)
         factory.to(place)
         record = found.record
-        paths = {path.id: factory.build(path.spec) for path in record.paths}
-        frame = torch.zeros(1, 3, record.input_height, record.input_width, device=place)
+        return cls._of_records(
+            {path.id: factory.build(path.spec) for path in record.paths},
+            record.paths,
+            record.meter.idle_power_w,
+            torch.zeros(1, 3, record.input_height, record.input_width, device=place),
+            meter=meter or open_meter("auto", device=place),
+            settings=settings,
+            frame_period_s=frame_period_s,
+        )
+
+    @classmethod
+    def build(
+        cls,
+        module: nn.Module,
+        example: Tensor,
+        *,
+        specs: Sequence[PathSpec] | None = None,
+        effort: Effort | None = None,
+        meter: Meter | None = None,
+        settings: Settings | None = None,
+        frame_period_s: float | None = None,
+        rounds: int = 5,
+        window_s: float = 0.3,
+        progress: Callable[[str], None] = lambda _: None,
+    ) -> "DynamicModel":
+        """Find, measure and load paths of a stock model where it is, without a file; takes minutes.
+
+        Quality is the share of pixels on which a path agrees with the stock model: give frames like those
+        that will come. `runtime build` does the same with labelled frames, and keeps the result.
+
+        Args:
+            module: A stock model that a family of paths knows.
+            example: Normalised frames `(N, 3, H, W)`; a handful judges well enough, one will do.
+            specs: The paths to take, stock added; searched for if None. All of them become resident, and the
+                controller chooses among those that no other beats.
+            effort: How hard to search.
+            meter: Where power is read; the best that works for the device if None.
+            settings: How the controller behaves.
+            frame_period_s: Time between frames where it is known; learnt otherwise.
+            rounds: Measuring windows per path.
+            window_s: Their least length.
+            progress: Called with a line after each step.
+
+        Raises:
+            ModelError: No family knows the module.
+            InputError: The example is no batch of frames.
+            PathRefusedError: One of `specs` does not fit the model.
+        """
+        used = meter or open_meter("auto", device=example.device)
+        measured = measure_paths(
+            module,
+            example,
+            used,
+            specs=specs,
+            effort=effort,
+            rounds=rounds,
+            window_s=window_s,
+            progress=progress,
+        )
+        return cls._of_records(
+            measured.paths,
+            measured.records,
+            measured.idle_power_w,
+            example[:1],
+            meter=used,
+            settings=settings,
+            frame_period_s=frame_period_s,
+        )
+
+    @classmethod
+    def _of_records(
+        cls,
+        paths: Mapping[str, nn.Module],
+        records: Sequence[PathRecord],
+        idle_power_w: float | None,
+        frame: Tensor,
+        *,
+        meter: Meter,
+        settings: Settings | None,
+        frame_period_s: float | None,
+    ) -> "DynamicModel":
+        """Run every path once, so that none is cold, and make the model."""
         with torch.no_grad():
             for path in paths.values():
                 path(frame)
-        stock = record.with_role("stock")
-
-        def stock_power_w(period_s: float | None) -> float | None:
-            if stock.energy.net_j is None or record.meter.idle_power_w is None:
-                return None
-            seconds = max(period_s or 0.0, stock.latency.median_ms / 1e3)
-            return record.meter.idle_power_w + stock.energy.net_j / seconds
-
+        stock = next(record for record in records if "stock" in record.roles)
         return cls(
             paths,
-            choices_of(record),
-            meter=meter or open_meter("auto", device=place),
-            device=place,
-            stock_power_w=stock_power_w,
+            make_choices(records, idle_power_w),
+            meter=meter,
+            device=frame.device,
+            stock_power_w=partial(mean_power_w, stock, idle_power_w),
             settings=settings,
             frame_period_s=frame_period_s,
         )
@@ -201,11 +285,10 @@ class DynamicModel:
 
     @budget.setter
     def budget(self, budget: Budget) -> None:
-        if budget.needs_energy and not self.choices.know_energy:
-            reason = self._meter.read().reason or "the bundle holds no energy figures"
-            raise BudgetError(f"a budget of {budget} needs an energy meter, and there is none: {reason}")
-        resolved = budget.with_stock_power(self._stock_power_w(self._period_s))
+        if budget.needs_energy:
+            self._refuse_blindness(budget)
         with self._lock:
+            resolved = budget.with_stock_power(self._stock_power_w(self._period_s))
             self._budget, self._resolved = budget, resolved
             self._decision = self._redecide(self._decision.state)
         if budget.needs_energy:
@@ -213,13 +296,14 @@ class DynamicModel:
 
     @property
     def resolved_budget(self) -> Budget:
-        """The budget with a share of the stock model's power turned into watts."""
+        """The budget with a share of the stock model's power turned into watts, for frames as they come."""
         return self._resolved
 
     @property
     def active(self) -> Any:
         """The path that the next call will run on."""
-        return self.paths[self._next_id()]
+        with self._lock:
+            return self.paths[self._next_id()]
 
     @property
     def shortfall(self) -> str:
@@ -248,15 +332,29 @@ class DynamicModel:
             InputError: The frames do not fit the model.
             Exception: What the last path raised, if every path failed on these frames.
         """
-        start = self._clock()
+        call_start = self._clock()
         with self._lock:
             path_id = self._next_id()
-        output, path_id = self._run(path_id, pixel_values, arguments)
-        latency = self._clock() - start
-        self._account(path_id, start, latency)
+        failed: list[str] = []
+        while True:
+            start = self._clock()
+            try:
+                output = self._run(path_id, pixel_values, arguments)
+                break
+            except InputError:
+                raise  # the frames are wrong: no other path would take them
+            except Exception as error:
+                failed.append(path_id)
+                log.warning("path %s failed (%s: %s); it is put aside", path_id, type(error).__name__, error)
+                other = self._set_aside(failed)
+                if other is None:
+                    raise
+                path_id = other
+        end = self._clock()
+        self._account(path_id, call_start, end - start)
         listener = self.listener
         if listener is not None:
-            listener(Frame(path=path_id, start_s=start, latency_s=latency, output=output))
+            listener(Frame(path=path_id, start_s=call_start, latency_s=end - call_start, output=output))
         return output
 
     def stats(self) -> Stats:
@@ -265,7 +363,7 @@ class DynamicModel:
         with self._lock:
             state = self._decision.state
             return Stats(
-                frames=sum(self._frames_by_path.values()),
+                frames=self._frames,
                 frames_by_path={name: count for name, count in self._frames_by_path.items() if count},
                 switches=self._switches,
                 failures=self._failures,
@@ -288,73 +386,73 @@ class DynamicModel:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, path_id: str, pixel_values: Tensor, arguments: dict[str, Any]) -> tuple[Any, str]:
-        """Run one path; where it fails, put it aside and answer the same frames with the next."""
-        failed: list[str] = []
-        while True:
-            try:
-                with torch.no_grad():
-                    output = self.paths[path_id](pixel_values, **arguments)
-                self._synchronise()
-                return output, path_id
-            except InputError:
-                raise  # the frames are wrong: no other path would take them
-            except Exception as error:
-                failed.append(path_id)
-                log.warning("path %s failed (%s: %s); it is put aside", path_id, type(error).__name__, error)
-                remaining = self._set_aside(failed)
-                if remaining is None:
-                    raise
-                path_id = remaining
+    def _run(self, path_id: str, pixel_values: Tensor, arguments: dict[str, Any]) -> Any:
+        with torch.no_grad():
+            output = self.paths[path_id](pixel_values, **arguments)
+        self._synchronise()
+        return output
+
+    def _refuse_blindness(self, budget: Budget) -> None:
+        reason = self._meter.read().reason
+        if reason is None and not self.choices.know_energy:
+            reason = "the paths were costed without one; measure them again where there is one"
+        if reason is not None:
+            raise BudgetError(
+                f"a budget of {budget} needs an energy meter, and there is none: {reason}; "
+                "see `runtime devices`, or give a latency budget"
+            )
 
     def _set_aside(self, failed: Sequence[str]) -> str | None:
-        """Quarantine the newest failure; the best path that has not failed on these frames, or None."""
+        """Quarantine the newest failure; the path to try next on these frames, or None."""
         with self._lock:
             self._failures += 1
-            self._quarantined[failed[-1]] = sum(self._frames_by_path.values()) + QUARANTINE_FRAMES
-            left = [choice for choice in self.choices.paths if choice.id not in failed]
-            if left:
-                return max(left, key=lambda choice: choice.quality).id
-            return next((name for name in self.paths if name not in failed), None)
+            return self._quarantine.put_aside(failed, self._frames)
 
     def _next_id(self) -> str:
-        if self._pinned is not None:
-            return self._pinned
-        chosen = self._order[self._decision.path]
-        if not self._quarantined:
-            return chosen
-        frames = sum(self._frames_by_path.values())
-        self._quarantined = {name: until for name, until in self._quarantined.items() if until > frames}
-        if chosen not in self._quarantined:
-            return chosen
-        # The next cheaper path that works, or failing that the next dearer one.
-        position = self._order.index(chosen)
-        candidates = [*self._order[:position][::-1], *self._order[position + 1 :]]
-        return next((name for name in candidates if name not in self._quarantined), chosen)
+        """The path for the next call; to be called with the lock held."""
+        return self._quarantine.route(self._pinned or self._order[self._decision.path], self._frames)
 
     def _account(self, path_id: str, start_s: float, latency_s: float) -> None:
-        sample = self._sampler.newest
+        """Count the call, and let the controller learn from it."""
+        tally = self._sampler.tally
         with self._lock:
-            self._frames_by_path[path_id] += 1
-            if self._last_path is not None and path_id != self._last_path:
-                self._switches += 1
-            self._last_path = path_id
-            period = None if self._last_start_s is None else start_s - self._last_start_s
-            self._last_start_s = start_s
+            period = self._count(path_id, start_s)
             if path_id not in self._order:
                 return  # pinned to a reference that is no choice: nothing to learn from
-            power = None
-            if sample is not None and sample.number != self._sample_number:
-                self._sample_number, power = sample.number, sample.power_w
+            power = tally.power_since(self._tally)
+            if power is not None:
+                self._tally = tally
             reading = FrameReading(
                 path=self._order.index(path_id), latency_s=latency_s, period_s=period, power_w=power
             )
             before = self._decision
             self._decision = decide(before.state, reading, self._resolved, self.choices, self._settings)
-        if before.met and not self._decision.met:
-            log.warning("%s", self._decision.shortfall)
+            self._follow_rhythm()
+            decision = self._decision
+        # Before the second frame it is not known how often frames come, hence what power they take.
+        if before.met and not decision.met and period is not None:
+            log.warning("%s", decision.shortfall)
+
+    def _count(self, path_id: str, start_s: float) -> float | None:
+        """Count a call; the time since the one before began, where there was one."""
+        self._frames += 1
+        self._frames_by_path[path_id] += 1
+        if self._last_path is not None and path_id != self._last_path:
+            self._switches += 1
+        self._last_path = path_id
+        before = self._last_start_s
+        self._last_start_s = start_s if before is None else max(before, start_s)
+        return None if before is None else self._last_start_s - before
+
+    def _follow_rhythm(self) -> None:
+        """Work out a share of the stock model's power anew when frames turn out to come at another rate."""
+        if self._budget.power_share is None:
+            return
+        now = self._decision.state.rhythm.camera_period_s
+        if abs((now or 0.0) - (self._period_s or 0.0)) > RHYTHM_TOLERANCE * (now or self._period_s or 0.0):
+            self._period_s = now
+            self._resolved = self._budget.with_stock_power(self._stock_power_w(now))
+            self._decision = self._redecide(self._decision.state)
 
     def _redecide(self, state: State) -> Decision:
         return decide(state, None, self._resolved, self.choices, self._settings)
-
-

@@ -1,19 +1,25 @@
 """Reads a meter on a thread of its own, so that no frame waits for a sensor."""
 
-import logging
 import threading
 from dataclasses import dataclass
 
 from gearshift.profiler.meters import Meter, Reading
 
-log = logging.getLogger(__name__)
-
 LEAST_INTERVAL_S = 0.1
+MOST_SAMPLES = 36_000
+"""Kept for `take`: at least an hour of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerSample:
-    """Mean power between two readings of a meter."""
+    """Mean power between two readings of a meter.
+
+    Attributes:
+        number: Of this sample, counted from 1.
+        start_s, end_s: Monotonic times of the two readings.
+        power_w: Mean power between them.
+        energy_j: Energy between them.
+    """
 
     number: int
     start_s: float
@@ -22,8 +28,28 @@ class PowerSample:
     energy_j: float
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over all samples so far: the difference of two is a mean in which no sample is lost.
+
+    Attributes:
+        samples: How many.
+        energy_j: Of all of them.
+        seconds: Of all of them.
+    """
+
+    samples: int = 0
+    energy_j: float = 0.0
+    seconds: float = 0.0
+
+    def power_since(self, before: "Tally") -> float | None:
+        """Mean power of the samples added since `before`; None where there is none."""
+        seconds = self.seconds - before.seconds
+        return (self.energy_j - before.energy_j) / seconds if seconds > 0 else None
+
+
 class PowerSampler:
-    """Keeps the newest mean power of a meter; readings that fail are counted and skipped.
+    """Turns a meter's readings into samples of power; readings that fail are counted and skipped.
 
     Args:
         meter: What to read.
@@ -36,48 +62,67 @@ class PowerSampler:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._samples: list[PowerSample] = []
-        self._last: PowerSample | None = None
-        self._count = 0
+        self._newest: PowerSample | None = None
+        self._tally = Tally()
+        self._before: Reading | None = None
         self._thread: threading.Thread | None = None
         self.missing = 0
 
     def start(self) -> None:
         """Begin reading; a second call does nothing."""
-        if self._thread is None:
-            self._stop.clear()
-            self._thread = threading.Thread(target=self._run, name="gearshift-sampler", daemon=True)
-            self._thread.start()
+        with self._lock:
+            if self._thread is None:
+                self._stop = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._stop,), name="gearshift-sampler", daemon=True
+                )
+                self._thread.start()
 
     def stop(self) -> None:
         """End reading and wait for the thread."""
+        self.end()
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join(timeout=5)
+
+    def end(self) -> None:
+        """End reading soon, without waiting."""
         self._stop.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
-            self._thread = None
 
     @property
     def newest(self) -> PowerSample | None:
-        """The last sample; its `number` tells whether it is a new one."""
+        """The last sample."""
         with self._lock:
-            return self._samples[-1] if self._samples else self._last
+            return self._newest
+
+    @property
+    def tally(self) -> Tally:
+        """Sums over all samples so far."""
+        with self._lock:
+            return self._tally
 
     def take(self) -> list[PowerSample]:
         """All samples since the last call, at most about an hour of them."""
         with self._lock:
             taken, self._samples = self._samples, []
-            self._last = taken[-1] if taken else self._last
             return taken
 
-    def _run(self) -> None:
-        # An open window keeps a sampling meter (sampled NVML, RAPL's wrap-around watch) awake while we read it.
+    def sample(self) -> None:
+        """Read the meter now; the thread calls this, and so may a test."""
+        now = self._meter.read()
+        if self._before is None or self._add(self._before, now):
+            self._before = now
+
+    def _run(self, stop: threading.Event) -> None:
+        # An open window keeps a sampling meter (sampled NVML, RAPL's wrap-around watch) awake meanwhile.
         window = self._meter.window()
         window.open()
         try:
-            before = self._meter.read()
-            while not self._stop.wait(self._interval_s):
-                now = self._meter.read()
-                if self._add(before, now):
-                    before = now
+            self._before = None
+            while not stop.is_set():
+                self.sample()
+                stop.wait(self._interval_s)
         finally:
             window.cancel()
 
@@ -90,9 +135,12 @@ class PowerSampler:
         stale = now.fresh is not None and now.fresh == before.fresh
         if stale or seconds <= 0 or energy < 0:
             self.missing += 1
-            return False
+            return energy < 0  # a counter that went backwards is begun anew; a stale one is waited for
         with self._lock:
-            self._count += 1
-            self._samples.append(PowerSample(self._count, before.time_s, now.time_s, energy / seconds, energy))
-            del self._samples[:-36_000]
+            tally = self._tally
+            number = tally.samples + 1
+            self._newest = PowerSample(number, before.time_s, now.time_s, energy / seconds, energy)
+            self._tally = Tally(number, tally.energy_j + energy, tally.seconds + seconds)
+            self._samples.append(self._newest)
+            del self._samples[:-MOST_SAMPLES]
         return True
