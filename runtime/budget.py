@@ -1,7 +1,7 @@
 """Budgets: what may be spent, read from text such as `60W`, `p95:33ms`, `250mJ` or `40Wh/3h`.
 
-Units are case-sensitive, as in SI: mW is a thousandth of a watt, MW a million watts. A blank between number and
-unit is allowed.
+Units are case-sensitive, as in SI: mW is a thousandth of a watt, MW a million watts. A blank between number
+and unit is allowed.
 """
 
 import math
@@ -20,7 +20,9 @@ _ENERGY = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3, "mWh": 3.6, "Wh": JOULES_PER_WATT_HO
 _RATE = {"fps": 1.0, "Hz": 1.0}
 _LARGEST_POWER_W = 1e5
 
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf|infinity))\s*(\S*)", re.IGNORECASE)
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf|infinity))\s*(\S*)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Mission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyLimit:
-    """One frame in to result out must take at most `seconds` with probability `quantile` (None: on average)."""
+    """A frame, in to result out, takes at most `seconds` with probability `quantile` (None: on average)."""
 
     seconds: float
     quantile: float | None = DEFAULT_QUANTILE
@@ -79,7 +81,9 @@ class Budget:
             if text is not None:
                 parsed = _parse_one(text)
                 if kind not in _kinds(parsed):
-                    raise BudgetError(f'{kind}="{text}" is a budget of another kind ({", ".join(_kinds(parsed))})')
+                    raise BudgetError(
+                        f'{kind}="{text}" is a budget of another kind ({", ".join(_kinds(parsed))})'
+                    )
                 budget = budget & parsed
         for name in ("power_w", "power_share", "energy_j", "latency", "mission"):
             object.__setattr__(self, name, getattr(budget, name))
@@ -116,8 +120,8 @@ class Budget:
             return self
         if stock_power_w is None:
             raise BudgetError(
-                f"a budget of {self.power_share:.0%} needs the stock model's power, which no meter here gives; "
-                "see `runtime devices`, or give a latency budget"
+                f"a budget of {self.power_share:.0%} needs the stock model's power, which no meter here "
+                "gives; see `runtime devices`, or give a latency budget"
             )
         watts = _least(self.power_w, self.power_share * stock_power_w)
         return _make(power_w=watts, energy_j=self.energy_j, latency=self.latency, mission=self.mission)
@@ -146,38 +150,66 @@ class Budget:
 
 
 def _parse_one(text: str) -> Budget:
+    if not isinstance(text, str):
+        raise BudgetError(f"a budget is a text with a unit, not {text!r}; write, for example, {EXAMPLES}")
     stripped = text.strip()
     if stripped.startswith("max="):  # "max=60W" says the same as "60W"
         stripped = stripped.removeprefix("max=").strip()
     if not stripped:
         raise BudgetError(f'an empty budget "{text}"; write, for example, {EXAMPLES}')
     if stripped.endswith("%"):
-        return _make(power_share=_positive(stripped, stripped[:-1].strip()) / 100)
+        return _share(stripped)
+    stripped = stripped.removesuffix("/frame").rstrip()  # "250mJ/frame" says the same as "250mJ"
     if "/" in stripped:
         return _mission(stripped)
     quantile, quantity = _quantile(stripped)
     number, unit = _split(stripped, quantity)
-    if unit in _POWER and quantile is None:
-        return _make(power_w=_plausible_power(stripped, number * _POWER[unit]))
-    if unit in _ENERGY and quantile is None:
-        if unit.endswith("Wh"):
-            raise BudgetError(f'"{text}" is energy without a time to spend it in; write, for example, "{stripped}/3h"')
-        return _make(energy_j=number * _ENERGY[unit])
-    if unit in _RATE and quantile is None:
-        return _make(latency=LatencyLimit(seconds=1 / (number * _RATE[unit]), quantile=None))
     if unit in _TIME:
         chance = DEFAULT_QUANTILE if quantile is None else quantile
-        return _make(latency=LatencyLimit(seconds=number * _TIME[unit], quantile=chance if chance < 1 else None))
-    raise BudgetError(f'"{text}" has {_unit_problem(unit)}; write, for example, {EXAMPLES}')
+        seconds = _scaled(stripped, number, _TIME[unit])
+        return _make(latency=LatencyLimit(seconds=seconds, quantile=chance if chance < 1 else None))
+    if unit not in {**_POWER, **_ENERGY, **_RATE}:
+        raise BudgetError(f'"{text}" has {_unit_problem(unit)}; write, for example, {EXAMPLES}')
+    if quantile is not None:
+        raise BudgetError(
+            f'"{text}": only a time can have a percentile or a mean; write, for example, "p95:33ms"'
+        )
+    return _power_energy_or_rate(stripped, number, unit)
+
+
+def _power_energy_or_rate(text: str, number: float, unit: str) -> Budget:
+    if unit in _POWER:
+        return _make(power_w=_plausible_power(text, number * _POWER[unit]))
+    if unit in _RATE:
+        return _make(latency=LatencyLimit(seconds=_scaled(text, 1 / number, 1 / _RATE[unit]), quantile=None))
+    if unit.endswith("Wh"):
+        raise BudgetError(
+            f'"{text}" is energy without a time to spend it in; write, for example, "{text}/3h"'
+        )
+    return _make(energy_j=_scaled(text, number, _ENERGY[unit]))
+
+
+def _share(text: str) -> Budget:
+    number, unit = _split(text, text[:-1].strip())
+    if unit:
+        raise BudgetError(f'"{text}" is not a percentage; write, for example, {EXAMPLES}')
+    return _make(power_share=_scaled(text, number, 0.01))
 
 
 def _mission(text: str) -> Budget:
     energy_text, _, time_text = text.partition("/")
     energy, energy_unit = _split(text, energy_text.strip())
-    duration, time_unit = _split(text, time_text.strip() if time_text.strip()[:1].isdigit() else "?")
+    duration, time_unit = _split(text, time_text.strip())
     if energy_unit not in _ENERGY or time_unit not in _TIME:
-        raise BudgetError(f'"{text}" is not energy over time such as "40Wh/3h"; write, for example, {EXAMPLES}')
-    return _make(mission=Mission(energy_j=energy * _ENERGY[energy_unit], duration_s=duration * _TIME[time_unit]))
+        raise BudgetError(
+            f'"{text}" is not energy over time such as "40Wh/3h"; write, for example, {EXAMPLES}'
+        )
+    mission = Mission(
+        energy_j=_scaled(text, energy, _ENERGY[energy_unit]),
+        duration_s=_scaled(text, duration, _TIME[time_unit]),
+    )
+    _plausible_power(text, mission.power_w)
+    return _make(mission=mission)
 
 
 def _quantile(text: str) -> tuple[float | None, str]:
@@ -189,7 +221,9 @@ def _quantile(text: str) -> tuple[float | None, str]:
         return 1.0, rest.strip()
     match = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)", prefix)
     if match is None or not 0 < float(match[1]) < 100:
-        raise BudgetError(f'"{text}": "{prefix}" is no percentile; write p50 to p99.9, or mean, as in "p95:33ms"')
+        raise BudgetError(
+            f'"{text}": "{prefix}" is no percentile; write p50 to p99.9, or mean, as in "p95:33ms"'
+        )
     return float(match[1]) / 100, rest.strip()
 
 
@@ -210,7 +244,16 @@ def _positive(text: str, number: str) -> float:
     return value
 
 
+def _scaled(text: str, number: float, factor: float) -> float:
+    value = number * factor
+    if not math.isfinite(value) or value <= 0:
+        raise BudgetError(f'"{text}" is out of range; write, for example, {EXAMPLES}')
+    return value
+
+
 def _plausible_power(text: str, watts: float) -> float:
+    if watts <= 0:
+        raise BudgetError(f'"{text}" is out of range; write, for example, {EXAMPLES}')
     if watts > _LARGEST_POWER_W:
         raise BudgetError(f'"{text}" is {watts:.3g} W, more than any such device draws; did you mean mW?')
     return watts
@@ -277,4 +320,4 @@ def _tighter(one: LatencyLimit | None, other: LatencyLimit | None) -> LatencyLim
 def _leaner(one: Mission | None, other: Mission | None) -> Mission | None:
     if one is None or other is None:
         return one or other
-    return min(one, other, key=lambda mission: mission.power_w)
+    return min(one, other, key=lambda mission: (mission.power_w, mission.energy_j))
