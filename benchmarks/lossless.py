@@ -1,6 +1,6 @@
 """Stock against lossless, in turn in one process: time ratio, operations, and the largest output difference.
 
-    python benchmarks/lossless.py [config:segformer-b2] [--size 512x512] [--rounds 9]
+python benchmarks/lossless.py [config:segformer-b2] [--size 512x512] [--rounds 9]
 """
 
 import argparse
@@ -17,7 +17,9 @@ from gearshift.runtime.cli.profile import parse_size
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", nargs="?", default="config:segformer-b2")
     parser.add_argument("--size", default="512x512")
     parser.add_argument("--rounds", type=int, default=9)
@@ -26,10 +28,15 @@ def main() -> None:
     factory = PathFactory(load_model(options.model).module)
     paths = {name: factory.build(PathSpec.parse(name)) for name in ("stock", "lossless", "lossless+qkv")}
     frame = torch.randn(1, 3, height, width)
-    print(identify(torch.device("cpu")).describe(), f"| {torch.get_num_threads()} threads | Python {platform.python_version()}")
+    print(
+        identify(torch.device("cpu")).describe(),
+        f"| {torch.get_num_threads()} threads | Python {platform.python_version()}",
+    )
     with torch.inference_mode():
         outputs = {name: path(frame).logits for name, path in paths.items()}
-        timings = measure_in_turn({name: lambda path=path: path(frame) for name, path in paths.items()}, options.rounds)
+        timings = measure_in_turn(
+            {name: lambda path=path: path(frame) for name, path in paths.items()}, options.rounds
+        )
     stock = outputs["stock"]
     for name, path in paths.items():
         timing, ratio = timings[name], ratio_of_medians(timings[name], timings["stock"])

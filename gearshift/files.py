@@ -40,6 +40,21 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
             temporary.unlink(missing_ok=True)
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written, before long work and without a trace.
+
+    Raises:
+        OutputError: It is a folder, or no file can be made there.
+    """
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder; give the name of a file")
+    above = next(folder for folder in path.absolute().parents if os.path.exists(folder))
+    if not above.is_dir():
+        raise OutputError(f"cannot write {path}: {above} is a file, not a folder; choose another folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise OutputError(f"cannot write {path}: {above} is read-only; choose a folder that you may write to")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` to `path` in UTF-8, wholly or not at all."""
     write_atomic(path, lambda temporary: _write_text(temporary, text))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from gearshift.config import read_config
 from gearshift.errors import SpecError
@@ -32,15 +32,25 @@ class Space(BaseModel):
     fuse: list[str] | None = None
     decoder: list[str] | None = None
     size: list[str] | None = None
-    floor: float = Field(0.5, gt=0, le=1)
-    keep: int = Field(12, ge=2)
-    recombined: int = Field(24, ge=0)
-    timing_rounds: int = Field(7, ge=1)
+    floor: float = Field(default=0.5, gt=0, le=1)
+    keep: int = Field(default=12, ge=2)
+    recombined: int = Field(default=24, ge=0)
+    timing_rounds: int = Field(default=7, ge=1)
 
     @field_validator("fuse", "decoder", "size", mode="before")
     @classmethod
     def _as_texts(cls, value: object) -> object:
         return [str(item) for item in value] if isinstance(value, list) else value
+
+    @field_validator("fuse", "decoder", "size")
+    @classmethod
+    def _readable(cls, texts: list[str] | None, info: ValidationInfo) -> list[str] | None:
+        try:
+            for text in texts or ():
+                read_transform(str(info.field_name), text)
+        except SpecError as error:  # as a value error, so that file and key are named
+            raise ValueError(str(error)) from error
+        return texts
 
     @staticmethod
     def read(file: Path) -> "Space":
@@ -51,7 +61,7 @@ class Space(BaseModel):
         """The family's knobs, limited to this space.
 
         Raises:
-            SpecError: A setting that cannot be read.
+            SpecError: Nothing is left to turn.
         """
         kept = []
         for knob in offered:

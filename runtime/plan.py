@@ -3,6 +3,7 @@
 A prediction, with the costs as measured and no noise; the controller gets there by feedback.
 """
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -31,37 +32,41 @@ class Plan:
 def plan(budget: Budget, choices: Choices, period_s: float | None) -> Plan:
     """The best mix for frames that come every `period_s` (None: one after the other).
 
-    `budget` must hold no share of the stock model's power any more; a mission counts as its mean power.
+    `budget` must hold no share of the stock model's power any more; a mission counts as its mean power. Of
+    several energy limits, the one that is tightest for a path holds for its frames.
     """
-    timely = [path for path in choices.paths if latency_at(path, budget) <= _limit_s(budget)]
+    timely = _timely(budget, choices)
     if not timely:
-        return _single(choices.paths[0], choices, period_s, met=False)
+        return _single(_fastest(choices), choices, period_s, met=False)
     drains = {path.id: _drain_j(path, budget, choices, period_s) for path in timely}
     hull = concave_hull(timely, lambda path: path.quality, lambda path: drains[path.id])
     within = [path for path in hull if drains[path.id] <= 0]
     above = [path for path in hull if drains[path.id] > 0]
     if not within:
-        return _single(min(timely, key=lambda path: drains[path.id]), choices, period_s, met=False)
+        return _single(hull[0], choices, period_s, met=False)
     low = within[-1]
-    if not above:
-        return _single(max(timely, key=lambda path: path.quality), choices, period_s, met=True)
+    if not above or drains[low.id] == 0:
+        return _single(low, choices, period_s, met=True)
     high = above[0]
     share = -drains[low.id] / (drains[high.id] - drains[low.id])
-    shares = tuple((path.id, part) for path, part in ((high, share), (low, 1 - share)) if part > 0)
-    quality = share * high.quality + (1 - share) * low.quality
-    return Plan(shares=shares, quality=quality, power_w=_power_w((high, low), share, choices, period_s), met=True)
+    return Plan(
+        shares=((high.id, share), (low.id, 1 - share)),
+        quality=share * high.quality + (1 - share) * low.quality,
+        power_w=_power_w((high, low), share, choices, period_s),
+        met=True,
+    )
 
 
 def best_single(budget: Budget, choices: Choices, period_s: float | None) -> Choice:
-    """The best path that holds the budget alone; the cheapest one where none does."""
-    holding = [
-        path
-        for path in choices.paths
-        if latency_at(path, budget) <= _limit_s(budget) and _drain_j(path, budget, choices, period_s) <= 0
-    ]
-    if holding:
-        return max(holding, key=lambda path: path.quality)
-    return min(choices.paths, key=lambda path: (path.net_j or 0.0, path.latency_s))
+    """The best path that holds the budget alone; where none does, the one that comes nearest."""
+    timely = _timely(budget, choices)
+    if not timely:
+        return _fastest(choices)
+    drains = {path.id: _drain_j(path, budget, choices, period_s) for path in timely}
+    holding = [path for path in timely if drains[path.id] <= 0]
+    if not holding:
+        return min(timely, key=lambda path: drains[path.id])
+    return max(holding, key=lambda path: path.quality)
 
 
 def latency_at(path: Choice, budget: Budget) -> float:
@@ -71,8 +76,13 @@ def latency_at(path: Choice, budget: Budget) -> float:
     return path.latency_s * (1 + NormalDist().inv_cdf(budget.latency.quantile) * path.spread)
 
 
-def _limit_s(budget: Budget) -> float:
-    return float("inf") if budget.latency is None else budget.latency.seconds
+def _timely(budget: Budget, choices: Choices) -> list[Choice]:
+    limit = math.inf if budget.latency is None else budget.latency.seconds
+    return [path for path in choices.paths if latency_at(path, budget) <= limit]
+
+
+def _fastest(choices: Choices) -> Choice:
+    return min(choices.paths, key=lambda path: path.latency_s)
 
 
 def _drain_j(path: Choice, budget: Budget, choices: Choices, period_s: float | None) -> float:
@@ -92,10 +102,14 @@ def _single(path: Choice, choices: Choices, period_s: float | None, *, met: bool
     return Plan(shares=((path.id, 1.0),), quality=path.quality, power_w=power, met=met)
 
 
-def _power_w(pair: tuple[Choice, Choice], share: float, choices: Choices, period_s: float | None) -> float | None:
+def _power_w(
+    pair: tuple[Choice, Choice], share: float, choices: Choices, period_s: float | None
+) -> float | None:
     if choices.idle_power_w is None or any(path.net_j is None for path in pair):
         return None
     weights = (share, 1 - share)
     energy = sum(part * (path.net_j or 0.0) for path, part in zip(pair, weights, strict=True))
-    seconds = sum(part * max(period_s or 0.0, path.latency_s) for path, part in zip(pair, weights, strict=True))
+    seconds = sum(
+        part * max(period_s or 0.0, path.latency_s) for path, part in zip(pair, weights, strict=True)
+    )
     return choices.idle_power_w + energy / seconds

@@ -1,9 +1,17 @@
-"""A camera-like stream: frames become available at a steady rate, and one that nobody fetched in time is dropped."""
+"""A camera-like stream: frames come due at a steady rate; one that nobody fetches in time is dropped.
 
+camera                the frames, each as late as it is fetched      Shot      one of them
+camera_frames         how many come due in a stretch of time
+Pictures              what the frames show, prepared beforehand
+rendered_pictures     a drive down a rendered street
+"""
+
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,10 +45,9 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.frames)
 
-    @property
-    def labelled(self) -> bool:
-        """Whether any pixel of any picture has a label."""
-        return any(bool((frame.labels != IGNORE_INDEX).any()) for frame in self.frames)
+    def has_labels(self, picture: int) -> bool:
+        """Whether any pixel of a picture is labelled."""
+        return bool((self.frames[picture].labels != IGNORE_INDEX).any())
 
     def at(self, index: int) -> int:
         """Which picture the camera's frame `index` shows: to the end and back, so that motion never jumps."""
@@ -55,10 +62,23 @@ class Pictures:
         return self._pixels[picture]
 
 
-def rendered_pictures(seed: int, count: int, height: int, width: int, fps: float, device: torch.device) -> Pictures:
-    """Consecutive frames of a rendered drive, as a camera of `fps` sees them."""
-    drive = SceneStream(seed=seed, height=height, width=width, fps=fps)
+def rendered_pictures(
+    seed: int, count: int, height: int, width: int, fps: float, device: torch.device
+) -> Pictures:
+    """Consecutive frames of a rendered drive, as a camera of `fps` sees them (within what can be drawn)."""
+    drawn_fps = min(max(fps, 0.1), 999.0)
+    drive = SceneStream(seed=seed, height=height, width=width, fps=drawn_fps)
     return Pictures([drive.frame(index) for index in range(count)], device)
+
+
+def without_labels(frames: Sequence[LabelledFrame]) -> list[LabelledFrame]:
+    """The same frames with no pixel labelled."""
+    return [replace(frame, labels=np.full_like(frame.labels, IGNORE_INDEX)) for frame in frames]
+
+
+def camera_frames(fps: float, seconds: float) -> int:
+    """How many frames come due within `seconds`: the first at once, none at the very end."""
+    return max(1, math.ceil(fps * seconds - 1e-9))
 
 
 def camera(
@@ -69,16 +89,22 @@ def camera(
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Shot]:
-    """Yield the newest frame whenever asked, waiting for the next one if it has been fetched already."""
+    """Yield the newest frame whenever asked, waiting for the next one if that has been fetched already.
+
+    Ends when `seconds` are over, and not with the last frame: so the last frame takes up its whole period, as
+    every other does.
+    """
     start = clock()
-    index = 0
-    while True:
-        now = clock() - start
-        due = index / fps
-        if due >= seconds or now >= seconds:
-            return
-        if now < due:
-            sleep(due - now)
+
+    def wait_until(moment_s: float) -> None:
+        early = moment_s - (clock() - start)
+        if early > 0:
+            sleep(early)
+
+    index, count = 0, camera_frames(fps, seconds)
+    while index < count and clock() - start < seconds:
+        wait_until(index / fps)
         picture = pictures.at(index)
-        yield Shot(index=index, due_s=due, pixels=pictures.pixels(picture), picture=picture)
-        index = max(index + 1, int((clock() - start) * fps))
+        yield Shot(index=index, due_s=index / fps, pixels=pictures.pixels(picture), picture=picture)
+        index = max(index + 1, math.floor((clock() - start) * fps))
+    wait_until(seconds)

@@ -1,6 +1,10 @@
 """`runtime bench`: a camera-like stream under budgets, beside the same stream on fixed paths.
 
-    scenario    what happens when: budgets, a co-running load             load       the co-running load
-    drive       run a stream through a model and keep what happened       windows    power over sliding seconds
-    summary     what came of a run                                        bench      the whole comparison
+scenario    what happens when: budgets, co-running loads
+load        the co-running loads, as processes
+drive       run a stream through a model and keep what happened
+windows     power over sliding seconds
+held        was each limit held;  judged: how good were the answers;  summary: both, and the rest, of one run
+forecast    what budgets would give, from the measured frontier
+bench       the whole comparison, as one document
 """

@@ -1,35 +1,43 @@
-"""The whole comparison: a stream under budgets, then the same stream on the stock, the lossless and the best fixed path."""
+"""The whole comparison: a stream under budgets, then the same stream on fixed paths, as one document.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+The fixed paths are the stock model, the exact path, and the best path that would hold every budget alone.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gearshift.errors import BudgetError
+from gearshift.errors import BudgetError, DataError
+from gearshift.paths.build import Path as ModelPath
 from gearshift.paths.build import PathFactory
 from gearshift.paths.bundle import Bundle, read_bundle
-from gearshift.paths.data import SegmentationFolder
-from gearshift.paths.make import remeasure
+from gearshift.paths.cost import count_macs
+from gearshift.paths.data import CAMVID_CLASSES, SegmentationFolder
+from gearshift.paths.make import meter_record, remeasure, versions
 from gearshift.paths.records import BundleRecord
 from gearshift.profiler import profile
 from gearshift.profiler.device import identify
 from gearshift.profiler.meters import IdlePower, Meter, measure_idle
 from gearshift.runtime.bench.drive import Run, drive
-from gearshift.runtime.bench.scenario import BudgetStep, Scenario
+from gearshift.runtime.bench.forecast import binds, other_budgets
+from gearshift.runtime.bench.scenario import Scenario
 from gearshift.runtime.bench.summary import Document, summarise
 from gearshift.runtime.budget import Budget
 from gearshift.runtime.choices import Choices, choices_of
 from gearshift.runtime.dynamic import DynamicModel
-from gearshift.runtime.plan import Plan, best_single, latency_at, plan
-from gearshift.runtime.stream import Pictures, rendered_pictures
+from gearshift.runtime.plan import best_single
+from gearshift.runtime.stream import Pictures, rendered_pictures, without_labels
 
 REPORT_SCHEMA = 1
+IDLE_SECONDS = 2.0
+STOCK_HEADROOM = 0.95
+"""Without a rate asked for, the camera's is this share of what the stock model keeps up with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +68,7 @@ class BenchRequest:
     seed: int = 20_000
     calibrate: bool = True
     checkpoint: str | None = None
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,21 +76,26 @@ class _Bench:
     """Everything that the parts of a bench share."""
 
     request: BenchRequest
+    bundle: Bundle
     record: BundleRecord
+    paths: Mapping[str, ModelPath]
     model: DynamicModel
-    choices: Choices
     pictures: Pictures
     meter: Meter
+    idle: IdlePower
     fps: float
     tell: Callable[[str], None]
+
+    @property
+    def choices(self) -> Choices:
+        return self.model.choices
 
     @property
     def period_s(self) -> float:
         return 1 / self.fps
 
-    @property
-    def classes(self) -> int:
-        return len(self.record.classes)
+    def path_of(self, role: str) -> ModelPath:
+        return self.paths[self.record.with_role(role).id]
 
 
 def default_bundle() -> Path:
@@ -90,53 +103,31 @@ def default_bundle() -> Path:
     return Path(str(files("gearshift.configs"))) / "bundles" / "street"
 
 
-def run_bench(request: BenchRequest, meter: Meter, tell: Callable[[str], None] = lambda _: None) -> Document:
+def run_bench(
+    request: BenchRequest,
+    meter: Meter,
+    tell: Callable[[str], None] = lambda _: None,
+    *,
+    ready: Callable[[], None] = lambda: None,
+) -> Document:
     """Run the comparison and return it as plain values, ready for JSON and for the report.
+
+    Args:
+        request: What to run.
+        meter: Where energy is read; closed in the end.
+        tell: Called with messages on how it goes.
+        ready: Called when everything is loaded and nothing was refused, before the first message.
 
     Raises:
         BudgetError: A budget needs energy, and nothing measures or estimates it.
         GearshiftError: As loading the bundle or the frames raises.
     """
-    bundle = read_bundle(request.bundle or default_bundle())
-    bench = _prepare(bundle, request, meter, tell)
+    bench = _prepare(request, meter, tell, ready)
     with bench.model:
         tell(f"running {request.scenario.seconds:g} s at {bench.fps:.3g} frames/s")
         run = drive(bench.model, bench.pictures, meter, request.scenario, bench.fps)
-        budget = run.budgets[0][1]
-        baselines = _baselines(bench, budget)
-        return _document(bench, bundle, run, budget, baselines)
-
-
-def _prepare(bundle: Bundle, request: BenchRequest, meter: Meter, tell: Callable[[str], None]) -> _Bench:
-    factory = bundle.load(request.checkpoint)
-    factory.to(request.device)
-    idle = measure_idle(meter, 2.0)
-    record = _costs(bundle, factory, request, meter, idle, tell)
-    stock = record.with_role("stock")
-    fps = request.fps or 0.95e3 / stock.latency.median_ms
-    pictures = _pictures(request, record, fps, tell)
-    paths: dict[str, nn.Module] = {path.id: factory.build(path.spec) for path in record.paths}
-    _warm(paths, pictures.pixels(0))
-    choices = choices_of(record)
-    _refuse_blind_budgets(request.scenario, choices, meter)
-    model = DynamicModel(
-        paths,
-        choices,
-        meter=meter,
-        device=request.device,
-        stock_power_w=partial(stock_power_w, record),
-        frame_period_s=1 / fps,
-    )
-    return _Bench(
-        request=request,
-        record=record,
-        model=model,
-        choices=choices,
-        pictures=pictures,
-        meter=meter,
-        fps=fps,
-        tell=tell,
-    )
+        baselines = _baselines(bench, [budget for _, budget in run.budgets])
+        return _document(bench, run, baselines)
 
 
 def stock_power_w(record: BundleRecord, period_s: float | None) -> float | None:
@@ -147,179 +138,214 @@ def stock_power_w(record: BundleRecord, period_s: float | None) -> float | None:
     return idle + stock.energy.net_j / max(period_s or 0.0, stock.latency.median_ms / 1e3)
 
 
+def _prepare(
+    request: BenchRequest, meter: Meter, tell: Callable[[str], None], ready: Callable[[], None]
+) -> _Bench:
+    """Load, refuse what cannot work before anything takes long, measure, and warm up."""
+    bundle = read_bundle(request.bundle or default_bundle())
+    _refuse_blind_budgets(request.scenario, meter.read().reason)
+    shown = None if request.data is None else _folder_pictures(request, request.data, bundle.record)
+    factory = bundle.load(request.checkpoint)
+    factory.to(request.device)
+    ready()
+    idle = measure_idle(meter, IDLE_SECONDS)
+    record = _costs(bundle, factory, request, meter, idle, shown, tell)
+    choices = choices_of(record)
+    _refuse_blind_budgets(request.scenario, None if choices.know_energy else _why_no_energy(record, idle))
+    fps = request.fps or STOCK_HEADROOM * 1e3 / record.with_role("stock").latency.median_ms
+    pictures = shown or _rendered_pictures(request, record, fps, tell)
+    paths = {path.id: factory.build(path.spec) for path in record.paths}
+    _warm(paths, pictures.pixels(0))
+    model = DynamicModel(
+        paths,
+        choices,
+        meter=meter,
+        device=request.device,
+        stock_power_w=partial(stock_power_w, record),
+        frame_period_s=1 / fps,
+    )
+    return _Bench(
+        request=request,
+        bundle=bundle,
+        record=record,
+        paths=paths,
+        model=model,
+        pictures=pictures,
+        meter=meter,
+        idle=idle,
+        fps=fps,
+        tell=tell,
+    )
+
+
+def _refuse_blind_budgets(scenario: Scenario, reason: str | None) -> None:
+    """Refuse budgets that need energy where there is a reason why it is not known."""
+    for step in scenario.budgets:
+        budget = Budget.parse(*step.budget)
+        if reason is not None and budget.needs_energy:
+            raise BudgetError(
+                f"a budget of {budget} needs an energy meter, and none works here: {reason}; "
+                "see `runtime devices`, or give a latency budget"
+            )
+
+
+def _why_no_energy(record: BundleRecord, idle: IdlePower) -> str:
+    reasons = [idle.reason, *(path.energy.reason for path in record.paths)]
+    return next((reason for reason in reasons if reason), "the bundle holds no energy figures")
+
+
+def _folder_pictures(request: BenchRequest, data: Path, record: BundleRecord) -> Pictures:
+    """The first frames of a folder, in order; like a camera's, all of one size."""
+    folder = SegmentationFolder(
+        data,
+        num_classes=len(record.classes),
+        ignore_index=request.ignore_index,
+        labels_required=False,
+    )
+    frames = [folder[index] for index in range(min(request.pictures, len(folder)))]
+    for file, frame in zip(folder.images, frames, strict=False):
+        if frame.image.shape != frames[0].image.shape:
+            (height, width), (wanted_height, wanted_width) = frame.image.shape[:2], frames[0].image.shape[:2]
+            raise DataError(
+                f"{file} is {height}x{width}, but the first frame is {wanted_height}x{wanted_width} "
+                "(height x width); a stream has frames of one size: resize or remove it"
+            )
+    return Pictures(frames, request.device)
+
+
+def _rendered_pictures(
+    request: BenchRequest, record: BundleRecord, fps: float, tell: Callable[[str], None]
+) -> Pictures:
+    """A rendered drive; its labels serve only a model with the same classes."""
+    tell(f"drawing {request.pictures} frames of a street")
+    drawn = rendered_pictures(
+        request.seed, request.pictures, record.input_height, record.input_width, fps, request.device
+    )
+    if record.classes == CAMVID_CLASSES:
+        return drawn
+    tell("the model has other classes than the scenes: quality is agreement with the stock model")
+    return Pictures(without_labels(drawn.frames), request.device)
+
+
 def _costs(
     bundle: Bundle,
     factory: PathFactory,
     request: BenchRequest,
     meter: Meter,
     idle: IdlePower,
+    shown: Pictures | None,
     tell: Callable[[str], None],
 ) -> BundleRecord:
-    """The bundle's figures, measured anew here unless asked not to."""
-    if not request.calibrate:
-        foreign = bundle.foreign_to(identify(request.device))
-        if foreign is not None:
-            tell(f"warning: {foreign}")
-        return bundle.record
-    tell(f"measuring {len(bundle.record.paths)} paths here, in turn")
-    return remeasure(bundle, factory, meter, request.device, rounds=5, idle=idle, window_s=0.2)
+    """The bundle's figures, measured anew here, at the size of the frames shown, unless asked not to."""
+    if request.calibrate:
+        if shown is not None:
+            bundle = _at_size(bundle, factory, shown.pixels(0))
+        tell(f"measuring {len(bundle.record.paths)} paths here, in turn")
+        return remeasure(bundle, factory, meter, request.device, rounds=5, idle=idle, window_s=0.2)
+    record = bundle.record
+    foreign = bundle.foreign_to(identify(request.device))
+    if foreign is not None:
+        tell(f"warning: {foreign}")
+    if shown is not None and shown.pixels(0).shape[2:] != (record.input_height, record.input_width):
+        tell(f"warning: costs are those of frames of {record.input_height}x{record.input_width}")
+    return record
 
 
-def _pictures(
-    request: BenchRequest, record: BundleRecord, fps: float, tell: Callable[[str], None]
-) -> Pictures:
-    if request.data is None:
-        tell(f"drawing {request.pictures} frames of a street")
-        height, width = record.input_height, record.input_width
-        return rendered_pictures(request.seed, request.pictures, height, width, fps, request.device)
-    folder = SegmentationFolder(
-        request.data, num_classes=len(record.classes), ignore_index=request.ignore_index, labels_required=False
+def _at_size(bundle: Bundle, factory: PathFactory, frame: Tensor) -> Bundle:
+    """The bundle as if made for frames of this size, operations counted anew."""
+    height, width = frame.shape[2:]
+    if (height, width) == (bundle.record.input_height, bundle.record.input_width):
+        return bundle
+    paths = tuple(
+        path.model_copy(update={"macs": count_macs(factory.build(path.spec), frame)})
+        for path in bundle.record.paths
     )
-    count = min(request.pictures, len(folder))
-    return Pictures([folder[index] for index in range(count)], request.device)
+    sized = {"input_height": height, "input_width": width, "paths": paths}
+    return replace(bundle, record=bundle.record.model_copy(update=sized))
 
 
-def _warm(paths: dict[str, nn.Module], pixels: Tensor) -> None:
+def _warm(paths: Mapping[str, ModelPath], pixels: Tensor) -> None:
     """Run every path once at the stream's own size, so that no switch meets a cold path."""
     with torch.no_grad():
         for path in paths.values():
             path(pixels)
 
 
-def _refuse_blind_budgets(scenario: Scenario, choices: Choices, meter: Meter) -> None:
-    for step in scenario.budgets:
-        budget = Budget.parse(*step.budget)
-        if budget.needs_energy and not choices.know_energy:
-            raise BudgetError(
-                f"a budget of {budget} needs an energy meter, and none works here: {meter.read().reason}; "
-                "see `runtime devices`, or give a latency budget"
-            )
-
-
-def _baselines(bench: _Bench, budget: Budget) -> dict[str, Document]:
-    """The same stream on fixed paths; a path that serves two purposes runs once."""
+def _baselines(bench: _Bench, budgets: list[Budget]) -> dict[str, Document]:
+    """The same script, played in less time, on fixed paths; a path that serves two purposes runs once."""
     seconds = bench.request.baseline_seconds
     if not seconds:
         return {}
+    every = Budget()
+    for budget in budgets:
+        every = every & budget
     wanted = {
         "stock": bench.record.with_role("stock").id,
         "lossless": bench.record.with_role("lossless").id,
-        "best single path": best_single(budget, bench.choices, bench.period_s).id,
+        "best single path": best_single(every, bench.choices, bench.period_s).id,
     }
-    scenario = Scenario(seconds=seconds, budgets=[BudgetStep(at_s=0, budget=_texts(bench.request.scenario))])
+    scenario = bench.request.scenario.lasting(seconds)
     done: dict[str, Document] = {}
-    results = {}
-    for name, path in wanted.items():
+    for path in wanted.values():
         if path not in done:
             bench.tell(f"running {seconds:g} s on {path} alone")
             run = drive(bench.model, bench.pictures, bench.meter, scenario, bench.fps, pinned=path)
             done[path] = _summary(bench, run)
-        results[name] = {"path": path, **done[path]}
-    return results
-
-
-def _texts(scenario: Scenario) -> list[str]:
-    return min(scenario.budgets, key=lambda step: step.at_s).budget
+    return {name: {"path": path, **done[path]} for name, path in wanted.items()}
 
 
 def _summary(bench: _Bench, run: Run) -> Document:
-    idle = bench.choices.idle_power_w
-    return summarise(run, bench.pictures, bench.classes, idle, bench.model.paths["stock"])
+    classes = len(bench.record.classes)
+    return summarise(run, bench.pictures, classes, bench.idle.power_w, bench.path_of("stock"))
 
 
-def _document(
-    bench: _Bench, bundle: Bundle, run: Run, budget: Budget, baselines: dict[str, Document]
-) -> Document:
-    request, record = bench.request, bench.record
-    bench.tell("profiling where the cost goes")
-    unmet = run.shortfalls[-1] if run.shortfalls and not bench.model.stats().met else None
+def _document(bench: _Bench, run: Run, baselines: dict[str, Document]) -> Document:
+    request, record, budget = bench.request, bench.record, run.budgets[0][1]
     return {
         "report": "runtime bench",
         "schema_version": REPORT_SCHEMA,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "bundle": str(bundle.folder),
+        "bundle": str(bench.bundle.folder),
         "model": record.checkpoint.model_dump(),
         "device": identify(request.device).to_dict(),
-        "versions": record.versions,
+        "versions": versions(),
         "threads": torch.get_num_threads(),
         "input_shape": list(bench.pictures.pixels(0).shape),
         "frames_from": "rendered street scenes" if request.data is None else str(request.data),
         "seed": request.seed if request.data is None else None,
         "pictures": len(bench.pictures),
-        "meter": record.meter.model_dump(),
+        "meter": meter_record(bench.meter, bench.idle).model_dump(),
         "costs": "measured here before the run" if request.calibrate else "as the bundle holds them",
         "scenario": request.scenario.model_dump(),
         "budget": str(budget),
         "binds": binds(budget, bench.choices, bench.period_s),
-        "met": unmet is None,
-        "shortfall": unmet,
+        "met": run.unmet is None,
+        "shortfall": run.unmet,
         "run": _summary(bench, run),
         "baselines": baselines,
         "other_budgets": other_budgets(bench.choices, bench.period_s, stock_power_w(record, bench.period_s)),
-        "frontier": [_path_row(bench, path.id) for path in record.paths],
+        "frontier": [{"path": path.id, **path.model_dump(exclude={"transforms"})} for path in record.paths],
         "where_cost_goes": _where_cost_goes(bench),
         "trace": _trace(run),
     }
 
 
-def binds(budget: Budget, choices: Choices, period_s: float) -> Document:
-    """Whether the budget keeps the best path from running all the time, and what that path would need."""
-    best = max(choices.paths, key=lambda path: path.quality)
-    free = plan(budget, choices, period_s)
-    alone = free.met and free.shares[0] == (best.id, 1.0)
-    power = choices.power_w(choices.index(best.id), period_s)
-    needs = f"{latency_at(best, budget) * 1e3:.3g} ms" + ("" if power is None else f" and {power:.3g} W")
-    verb = "does not bind" if alone else "binds"
-    return {"binds": not alone, "text": f"the budget {verb}: the best path ({best.id}) needs about {needs}"}
-
-
-def other_budgets(choices: Choices, period_s: float, stock_w: float | None) -> list[Document]:
-    """What other budgets would give, predicted from the measured frontier."""
-    rows = []
-    if stock_w is not None and choices.know_energy:
-        for share in (1.0, 0.8, 0.6, 0.5, 0.4, 0.3, 0.2):
-            rows.append(_predicted(f"{share:.0%} of stock", Budget.parse(f"{share * stock_w!r}W"), choices, period_s))
-    fastest, slowest = choices.paths[0].latency_s, choices.paths[-1].latency_s
-    for step in range(5):
-        limit_ms = 1e3 * fastest * 1.3 * (1.3 * slowest / (1.3 * fastest)) ** (step / 4)
-        rows.append(_predicted(f"p95 {limit_ms:.3g} ms", Budget.parse(f"{limit_ms}ms"), choices, period_s))
-    return rows
-
-
-def _predicted(name: str, budget: Budget, choices: Choices, period_s: float) -> Document:
-    found: Plan = plan(budget, choices, period_s)
-    return {
-        "budget": name,
-        "power_limit_w": budget.power_w,
-        "latency_limit_ms": budget.latency.seconds * 1e3 if budget.latency is not None else None,
-        "met": found.met,
-        "quality": found.quality,
-        "power_w": found.power_w,
-        "paths": [{"path": path, "share_of_frames": share} for path, share in found.shares],
-        "source": "predicted from the measured frontier",
-    }
-
-
-def _path_row(bench: _Bench, path_id: str) -> Document:
-    record = next(path for path in bench.record.paths if path.id == path_id)
-    row: Document = record.model_dump(exclude={"transforms"})
-    return {"path": path_id, **row}
-
-
-def _where_cost_goes(bench: _Bench) -> dict[str, Any]:
-    """Time and operations by operator type, of the stock and of the lossless path."""
+def _where_cost_goes(bench: _Bench) -> Document:
+    """Time and operations by operator type and module, of the stock and of the lossless path."""
+    bench.tell("profiling where the cost goes")
     pixels = bench.pictures.pixels(0)
+    roles = {role: bench.path_of(role) for role in ("stock", "lossless")}
     return {
-        role: {"path": path.id, **profile(bench.model.paths[path.id], (pixels,), repeats=3, warmup=1).to_dict(1)}
-        for role, path in ((role, bench.record.with_role(role)) for role in ("stock", "lossless"))
+        role: {"path": path.id, **profile(path.inner, (pixels,), repeats=3, warmup=1).to_dict(1)}
+        for role, path in roles.items()
     }
 
 
 def _trace(run: Run) -> Document:
     """The run frame by frame and power sample by power sample, for plots and for replaying."""
-    order: Sequence[str] = sorted({frame.path for frame in run.frames})
+    order = sorted({frame.path for frame in run.frames})
     return {
-        "paths": list(order),
+        "paths": order,
         "frame_index": [frame.index for frame in run.frames],
         "start_s": [round(frame.start_s, 6) for frame in run.frames],
         "latency_ms": [round(frame.latency_s * 1e3, 4) for frame in run.frames],

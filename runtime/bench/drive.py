@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from gearshift.runtime.bench.scenario import Scenario
 from gearshift.runtime.budget import Budget
 from gearshift.runtime.dynamic import DynamicModel, Frame
 from gearshift.runtime.sampler import PowerSample
-from gearshift.runtime.stream import Pictures, camera
+from gearshift.runtime.stream import Pictures, Shot, camera, camera_frames
 
 LARGEST_KEPT_BYTES = 1 << 30
 """Outputs are kept for judging up to this size; each picture's output on each path only once."""
@@ -29,6 +30,7 @@ class Served:
         start_s: From the run's start.
         latency_s: How long the call took.
         budget: Number of the budget in force (see `Run.budgets`).
+        shortfall: What the controller said afterwards if no path could meet that budget; else an empty text.
     """
 
     index: int
@@ -37,6 +39,7 @@ class Served:
     start_s: float
     latency_s: float
     budget: int
+    shortfall: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,23 +48,40 @@ class Run:
 
     Attributes:
         fps: Of the camera.
+        camera_frames: How many frames came due.
         seconds: How long the run lasted.
-        frames: In order.
+        frames: Those that were served, in order.
         budgets: Moments at which the budget changed, with the budget in watts.
         powers: Power samples, their times from the run's start.
         energy: The whole run's window of the meter.
         outputs: Logits by (picture, path).
-        shortfalls: What the controller said when no path could meet the budget, each once, in order.
     """
 
     fps: float
+    camera_frames: int
     seconds: float = 0.0
     frames: list[Served] = field(default_factory=list)
     budgets: list[tuple[float, Budget]] = field(default_factory=list)
     powers: list[PowerSample] = field(default_factory=list)
     energy: Measurement | None = None
     outputs: dict[tuple[int, str], Tensor] = field(default_factory=dict)
-    shortfalls: list[str] = field(default_factory=list)
+
+    @property
+    def shortfalls(self) -> list[str]:
+        """What the controller said last under each budget that no path could meet, in order."""
+        said = {frame.budget: frame.shortfall for frame in self.frames if frame.shortfall}
+        return list(said.values())
+
+    @property
+    def unmet(self) -> str | None:
+        """The same of the last budget unmet for most of its frames; None where all budgets could be met."""
+        found = None
+        for number in range(len(self.budgets)):
+            said = [frame.shortfall for frame in self.frames if frame.budget == number]
+            short = [text for text in said if text]
+            if 2 * len(short) > len(said):
+                found = short[-1]
+        return found
 
 
 def drive(
@@ -72,11 +92,11 @@ def drive(
     fps: float,
     *,
     pinned: str | None = None,
-    progress: Callable[[float], None] = lambda _: None,
     clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> Run:
     """Run a scenario; with `pinned`, on that path alone, whatever the budgets."""
-    run = Run(fps=fps)
+    run = Run(fps=fps, camera_frames=camera_frames(fps, scenario.seconds))
     told: list[Frame] = []
     model.pin(pinned)
     model.listener = told.append
@@ -84,37 +104,19 @@ def drive(
     try:
         with CoRunners() as others, meter.window() as window:
             start = clock()
-            model.take_power_samples()
-            for shot in camera(pictures, fps, scenario.seconds, clock=clock):
+            for shot in camera(pictures, fps, scenario.seconds, clock=clock, sleep=sleep):
                 now = clock() - start
                 others.set(scenario.processes_at(now))
                 _set_budget(model, scenario, now, run)
                 output = model(shot.pixels)
-                frame = told.pop()
-                _keep(run, shot.picture, frame.path, output.logits)
-                run.frames.append(
-                    Served(
-                        index=shot.index,
-                        picture=shot.picture,
-                        path=frame.path,
-                        start_s=frame.start_s - start,
-                        latency_s=frame.latency_s,
-                        budget=len(run.budgets) - 1,
-                    )
-                )
-                if pinned is None:
-                    _note_shortfall(model, run)
-                progress(now)
+                shortfall = model.shortfall if pinned is None else ""
+                _keep(run, shot, told.pop(), output, start, shortfall)
             run.seconds = clock() - start
     finally:
         model.listener = None
         model.pin(None)
     run.energy = window.measurement
-    run.powers = [
-        PowerSample(item.number, item.start_s - start, item.end_s - start, item.power_w, item.energy_j)
-        for item in model.take_power_samples()
-        if item.start_s >= start
-    ]
+    run.powers = _within(model.take_power_samples(), start, start + run.seconds)
     return run
 
 
@@ -125,16 +127,29 @@ def _set_budget(model: DynamicModel, scenario: Scenario, now: float, run: Run) -
         run.budgets.append((0.0 if not run.budgets else now, model.resolved_budget))
 
 
-def _keep(run: Run, picture: int, path: str, logits: Tensor) -> None:
-    """Keep an output the first time a path runs a picture; the same path gives the same output every time."""
-    if (picture, path) in run.outputs:
-        return
+def _keep(run: Run, shot: Shot, frame: Frame, output: Any, start_s: float, shortfall: str) -> None:
+    """Enter a frame, and its output the first time a path runs a picture: later ones would be the same."""
+    run.frames.append(
+        Served(
+            index=shot.index,
+            picture=shot.picture,
+            path=frame.path,
+            start_s=frame.start_s - start_s,
+            latency_s=frame.latency_s,
+            budget=len(run.budgets) - 1,
+            shortfall=shortfall,
+        )
+    )
+    key, logits = (shot.picture, frame.path), output.logits
     size = logits.numel() * logits.element_size()
-    if (len(run.outputs) + 1) * size <= LARGEST_KEPT_BYTES:
-        run.outputs[picture, path] = logits.cpu()
+    if key not in run.outputs and (len(run.outputs) + 1) * size <= LARGEST_KEPT_BYTES:
+        run.outputs[key] = logits.cpu()
 
 
-def _note_shortfall(model: DynamicModel, run: Run) -> None:
-    shortfall = model.shortfall
-    if shortfall and (not run.shortfalls or run.shortfalls[-1] != shortfall):
-        run.shortfalls.append(shortfall)
+def _within(samples: list[PowerSample], start_s: float, end_s: float) -> list[PowerSample]:
+    """Return the samples that lie wholly between two moments, their times from the first."""
+    return [
+        PowerSample(item.number, item.start_s - start_s, item.end_s - start_s, item.power_w, item.energy_j)
+        for item in samples
+        if item.start_s >= start_s and item.end_s <= end_s
+    ]

@@ -6,13 +6,16 @@ import numpy as np
 
 from gearshift.runtime.sampler import PowerSample
 
+WINDOW_S = 1.0
+"""Over which a power budget must hold."""
+
 
 def sliding_power_w(samples: Sequence[PowerSample], window_s: float) -> list[tuple[float, float]]:
     """Mean power of every window of `window_s` that begins where a sample does and lies within the samples.
 
     Returns:
-        Pairs of (start of the window, mean power in it). Power is taken as constant within a sample; a gap between
-        samples is bridged at the level of the sample after it.
+        Pairs of (start of the window, mean power in it). Power is taken as constant within a sample; a gap
+        between samples is bridged at the level of the sample after it.
     """
     if not samples:
         return []

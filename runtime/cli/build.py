@@ -1,25 +1,39 @@
 """`runtime build`: from a model and, if there are any, labelled frames to a bundle of paths."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import tyro
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from gearshift.errors import InputError
 from gearshift.paths.build import family_of
-from gearshift.paths.bundle import check_destination
+from gearshift.paths.bundle import Bundle, check_destination
 from gearshift.paths.data import CAMVID_CLASSES, IGNORE_INDEX, LabelledFrame, SceneStream, SegmentationFolder
 from gearshift.paths.make import BuildRequest, make_bundle
 from gearshift.paths.models import LoadedModel, load_model
 from gearshift.paths.space import Space
 from gearshift.profiler.meters.discover import Kind
-from gearshift.runtime.cli.output import choose_device, choose_meter, emit_json, show, tell
+from gearshift.runtime.cli.output import (
+    ERRORS,
+    JsonTarget,
+    check_targets,
+    choose_device,
+    choose_meter,
+    emit_json,
+    show,
+    tell,
+    tell_if_estimated,
+)
 from gearshift.runtime.cli.paths import path_table
 from gearshift.runtime.cli.profile import parse_size
+from gearshift.runtime.stream import without_labels
+
+RENDERED = "rendered street scenes"
+RENDERED_FRAMES, RENDERED_SEED = 40, 30_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,21 +43,21 @@ class Build:
     Stopped with Ctrl-C, the search goes on where it was when the command is given again.
     """
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """hf:NAME_OR_DIR, or config:NAME with --random-init."""
-    out: Path
+    out: Annotated[Path, tyro.conf.arg(metavar="BUNDLE")]
     """Folder of the bundle to write."""
-    data: Path | None = None
+    data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder with images/ and labels/ to judge on; rendered street scenes if left out."""
     ignore_index: int = IGNORE_INDEX
     """Label value that means "not labelled"."""
     unlabelled: bool = False
     """Judge by agreement with the stock model, although (or because) --data holds no labels."""
-    limit: int | None = None
+    limit: Annotated[int | None, tyro.conf.arg(metavar="FRAMES")] = None
     """Judge on the first so many frames only."""
-    size: str = "360x480"
+    size: Annotated[str, tyro.conf.arg(metavar="HxW")] = "360x480"
     """Height x width of the rendered scenes, where --data is left out."""
-    space: Path | None = None
+    space: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """YAML file that limits the search; see configs/spaces."""
     copy_checkpoint: bool = False
     """Carry the weights inside the bundle, so that it can be moved."""
@@ -55,39 +69,45 @@ class Build:
     """Refuse to estimate energy where no meter works; energy is then not measured."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
-    json: str | None = None
+    json: JsonTarget = None
     """Write the bundle's record as JSON to this file, or to stdout for -."""
 
     def run(self) -> int:
         """Build it."""
+        height, width = parse_size(self.size)
+        if self.limit is not None and self.limit < 1:
+            raise InputError(f"--limit {self.limit} must be at least 1")
         check_destination(self.out)
+        check_targets(self.json)
         space = Space() if self.space is None else Space.read(self.space)
         device = choose_device(self.device)
         model = self._model()
-        frames, name = self._frames(model)
+        knobs = space.knobs(family_of(model.module).knobs(model.module))
+        frames, name = self._frames(model, height, width)
         request = BuildRequest(
             model=model,
             frames=frames,
             data_name=name,
             effort=space.effort(len(frames)),
-            knobs=space.knobs(family_of(model.module).knobs(model.module)),
+            knobs=knobs,
             copy_checkpoint=self.copy_checkpoint,
             device=device,
         )
-        meter = choose_meter(self.meter, device, not self.measured_only)
-        with _progress() as bar:
-            task = bar.add_task("searching")
-
-            def progress(message: str) -> None:
-                bar.console.print(message, style="dim", markup=False)
-                bar.update(task, description=message)
-
-            bundle = make_bundle(request, self.out, meter, progress)
-        meter.close()
+        bundle = self._make(request)
         tell(f"wrote {self.out}")
         if not emit_json(bundle.record.model_dump(), self.json):
             show(path_table(bundle))
         return 0
+
+    def _make(self, request: BuildRequest) -> Bundle:
+        meter = choose_meter(self.meter, request.device, not self.measured_only)
+        tell_if_estimated(meter)
+        try:
+            with closing(meter), _spinner():
+                return make_bundle(request, self.out, meter, tell)
+        except KeyboardInterrupt:
+            tell("the search goes on where it was when the command is given again")
+            raise
 
     def _model(self) -> LoadedModel:
         if self.model.startswith("config:") and not self.random_init:
@@ -95,13 +115,12 @@ class Build:
                 f"{self.model} has random weights, so that the quality of its paths means nothing; "
                 "give hf:NAME_OR_DIR, or add --random-init if only costs are of interest"
             )
-        tell(f"loading {self.model}")
         return load_model(self.model)
 
-    def _frames(self, model: LoadedModel) -> tuple[list[LabelledFrame], str]:
+    def _frames(self, model: LoadedModel, height: int, width: int) -> tuple[list[LabelledFrame], str]:
         classes = [model.module.config.id2label[index] for index in range(model.module.config.num_labels)]
         if self.data is None:
-            return self._rendered(classes)
+            return self._rendered(classes, height, width)
         folder = SegmentationFolder(
             self.data,
             num_classes=len(classes),
@@ -110,32 +129,31 @@ class Build:
         )
         if not self.unlabelled:
             folder.check()
-        count = len(folder) if self.limit is None else min(self.limit, len(folder))
-        frames = [folder[index] for index in range(count)]
-        name = "/".join(self.data.resolve().parts[-2:])
-        return (_without_labels(frames), f"{name} (agreement)") if self.unlabelled else (frames, name)
+        frames = [folder[index] for index in range(min(self.limit or len(folder), len(folder)))]
+        return self._judged(frames, "/".join(self.data.resolve().parts[-2:]), by_labels=not self.unlabelled)
 
-    def _rendered(self, classes: list[str]) -> tuple[list[LabelledFrame], str]:
+    def _rendered(self, classes: list[str], height: int, width: int) -> tuple[list[LabelledFrame], str]:
         """Rendered scenes; their labels serve only a model with the same classes."""
-        height, width = parse_size(self.size)
-        count = 40 if self.limit is None else self.limit
+        count = self.limit or RENDERED_FRAMES
         tell(f"no --data: drawing {count} street scenes of {height}x{width}")
-        frames = [SceneStream(seed=30_000 + seed, height=height, width=width).frame(seed) for seed in range(count)]
-        if tuple(classes) == CAMVID_CLASSES:
-            return frames, "rendered street scenes"
-        tell("the model has other classes than the scenes: paths are judged by agreement with the stock model")
-        return _without_labels(frames), "rendered street scenes (agreement)"
+        streams = [SceneStream(seed=RENDERED_SEED + n, height=height, width=width) for n in range(count)]
+        frames = [stream.frame(number) for number, stream in enumerate(streams)]
+        same = tuple(classes) == CAMVID_CLASSES
+        if not same:
+            tell("the model has other classes than the scenes: judging by agreement with the stock model")
+        return self._judged(frames, RENDERED, by_labels=same and not self.unlabelled)
+
+    @staticmethod
+    def _judged(
+        frames: list[LabelledFrame], name: str, *, by_labels: bool
+    ) -> tuple[list[LabelledFrame], str]:
+        return (frames, name) if by_labels else (without_labels(frames), f"{name} (agreement)")
 
 
-def _without_labels(frames: list[LabelledFrame]) -> list[LabelledFrame]:
-    return [replace(frame, labels=np.full_like(frame.labels, IGNORE_INDEX)) for frame in frames]
-
-
-def _progress() -> Any:
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+@contextmanager
+def _spinner() -> Iterator[None]:
+    """Show on a terminal that work goes on, and for how long."""
+    columns = (SpinnerColumn(), TextColumn("searching"), TimeElapsedColumn())
+    with Progress(*columns, console=ERRORS, transient=True, disable=not ERRORS.is_terminal) as bar:
+        bar.add_task("")
+        yield

@@ -1,32 +1,47 @@
 """`runtime paths`: the table of a bundle's paths, and measuring them anew on this device."""
 
+from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
+import torch
 import tyro
 from rich.table import Table
 
-from gearshift.paths.bundle import Bundle, read_bundle, update_record
+from gearshift.errors import InputError
+from gearshift.files import check_writable
+from gearshift.paths.bundle import BUNDLE_FILE, Bundle, read_bundle, update_record
 from gearshift.paths.make import remeasure
 from gearshift.paths.records import PathRecord
 from gearshift.profiler.device import identify
 from gearshift.profiler.meters.discover import Kind
 from gearshift.runtime.bench.bench import default_bundle
-from gearshift.runtime.cli.output import choose_device, choose_meter, emit_json, show, tell
+from gearshift.runtime.cli.output import (
+    BundleFolder,
+    JsonTarget,
+    check_targets,
+    choose_device,
+    choose_meter,
+    emit_json,
+    show,
+    tell,
+    tell_if_estimated,
+)
+
+COLUMNS = ("ms median", "p95", "iqr", "n", "mJ/frame", "net", "GMAC", "+MB", "vs stock", "vs lossless")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
     """Show a bundle's paths: what each costs and gives up, and how that was obtained."""
 
-    bundle: Annotated[Path | None, tyro.conf.Positional] = None
+    bundle: BundleFolder = None
     """Folder of the bundle; the one that ships with Gearshift if left out."""
     remeasure: bool = False
     """Measure all costs again on this device and write them into the bundle."""
     rounds: int = 7
     """Measuring windows per path."""
-    checkpoint: str | None = None
+    checkpoint: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
     """Another place of the bundle's weights, where they have moved."""
     meter: Kind = "auto"
     """Where energy is read."""
@@ -34,26 +49,33 @@ class Paths:
     """Refuse to estimate energy where no meter works."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
-    json: str | None = None
+    json: JsonTarget = None
     """Write the bundle's record as JSON to this file, or to stdout for -."""
 
     def run(self) -> int:
         """Show or measure it."""
+        if self.rounds < 1:
+            raise InputError(f"--rounds {self.rounds} must be at least 1")
+        check_targets(self.json)
         bundle = read_bundle(self.bundle or default_bundle())
         device = choose_device(self.device)
         if self.remeasure:
-            meter = choose_meter(self.meter, device, not self.measured_only)
-            factory = bundle.load(self.checkpoint)
-            factory.to(device)
-            tell(f"measuring {len(bundle.record.paths)} paths in turn, {self.rounds} windows each")
-            bundle = update_record(bundle, remeasure(bundle, factory, meter, device, rounds=self.rounds))
-            meter.close()
+            bundle = self._remeasured(bundle, device)
         foreign = bundle.foreign_to(identify(device))
         if foreign is not None:
             tell(f"warning: {foreign}")
         if not emit_json(bundle.record.model_dump(), self.json):
             show(path_table(bundle))
         return 0
+
+    def _remeasured(self, bundle: Bundle, device: torch.device) -> Bundle:
+        check_writable(bundle.folder / BUNDLE_FILE)
+        factory = bundle.load(self.checkpoint)
+        factory.to(device)
+        with closing(choose_meter(self.meter, device, not self.measured_only)) as meter:
+            tell_if_estimated(meter)
+            tell(f"measuring {len(bundle.record.paths)} paths in turn, {self.rounds} windows each")
+            return update_record(bundle, remeasure(bundle, factory, meter, device, rounds=self.rounds))
 
 
 def path_table(bundle: Bundle) -> Table:
@@ -64,8 +86,10 @@ def path_table(bundle: Bundle) -> Table:
     where = f"{record.input_height}x{record.input_width}"
     judged = "not judged" if record.data is None else f"{record.data.name}, {record.data.images} frames"
     table = Table(title=f"{bundle.folder.name}: {record.family} at {where}, judged on {judged}")
-    for heading in ("path", "role", quality, "ms median", "p95", "iqr", "n", "mJ/frame", "net", "GMAC", "+MB", "vs stock", "vs lossless"):
-        table.add_column(heading, justify="left" if heading in ("path", "role") else "right", overflow="fold")
+    for heading in ("path", "role"):
+        table.add_column(heading, overflow="fold")
+    for heading in (quality, *COLUMNS):
+        table.add_column(heading, justify="right", overflow="fold")
     for path in record.paths:
         table.add_row(*_row(path, stock, lossless))
     trained = "" if record.checkpoint.trained else " Random weights: quality means nothing."

@@ -12,21 +12,24 @@ from gearshift.paths.build import PathFactory
 from gearshift.paths.models import load_model
 from gearshift.paths.spec import PathSpec
 from gearshift.profiler import count, profile
-from gearshift.runtime.cli.output import choose_device, emit_json, show, tell
+from gearshift.runtime.cli.output import JsonTarget, check_targets, choose_device, emit_json, show, tell
 from gearshift.units import format_quantity
+
+COUNTED = ("name", "calls", "GMAC", "share", "MB moved")
+TIMED = ("ms", "share of time")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileCommand:
     """Profile a model, or one of its paths."""
 
-    model: Annotated[str, tyro.conf.Positional]
+    model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """hf:NAME_OR_DIR or config:NAME."""
-    size: str = "512x512"
+    size: Annotated[str, tyro.conf.arg(metavar="HxW")] = "512x512"
     """Height x width of the input."""
     batch: int = 1
     """Frames at once."""
-    path: str = "stock"
+    path: Annotated[str, tyro.conf.arg(metavar="PATH_ID")] = "stock"
     """Which path through the model, such as lossless+skip=2.1."""
     depth: int = 3
     """Levels of modules to list."""
@@ -36,7 +39,7 @@ class ProfileCommand:
     """Count on the meta device: no computation, no time."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
-    json: str | None = None
+    json: JsonTarget = None
     """Write JSON to this file, or to stdout for -."""
 
     def run(self) -> int:
@@ -44,11 +47,15 @@ class ProfileCommand:
         height, width = parse_size(self.size)
         if self.batch < 1 or self.repeats < 1:
             raise InputError(f"--batch {self.batch} and --repeats {self.repeats} must both be at least 1")
+        if self.depth < 0:
+            raise InputError(f"--depth {self.depth} must be at least 0")
+        check_targets(self.json)
         device = choose_device(self.device)
         spec = PathSpec.parse(self.path)
         factory = PathFactory(load_model(self.model).module)
         factory.to(device)
         path = factory.build(spec)
+        factory.family.check_input(factory.stock, height, width)
         # Without a change of input size, show the model's own module names.
         module = factory.stock if not spec.transforms else path if spec.get("size") else path.inner
         frames = torch.zeros(self.batch, 3, height, width, device=device)
@@ -65,7 +72,7 @@ class ProfileCommand:
             return 0
         for title, rows in (("By operator type", found.table()), ("By module", found.modules(self.depth))):
             table = Table(title=f"{title}: {self.model}, path {self.path}, {self.batch}x3x{self.size}")
-            headings = ["name", "calls", "GMAC", "share", "MB moved"] + (["ms", "share of time"] if timed else [])
+            headings = COUNTED + TIMED if timed else COUNTED
             for heading in headings:
                 table.add_column(heading, justify="left" if heading == "name" else "right")
             for row in rows:
@@ -81,7 +88,7 @@ def parse_size(text: str) -> tuple[int, int]:
         InputError: It is neither.
     """
     parts = text.split("x")
-    if len(parts) not in (1, 2) or not all(part.isdigit() and int(part) > 0 for part in parts):
+    if len(parts) not in (1, 2) or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f'--size "{text}" is not height x width; write, for example, 512x512')
     return int(parts[0]), int(parts[-1])
 
