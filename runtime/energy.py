@@ -73,7 +73,7 @@ class EnergyEstimate:
             matched_net_j=self.matched_net_j + span_net_j,
             metered_net_j=self.metered_net_j + (power_w - idle_w) * span_s,
         )
-        return matched._update() if matched.matched_s >= window_s else (matched, 0.0)
+        return matched._update() if matched.matched_s >= window_s - 1e-9 else (matched, 0.0)
 
     def _update(self) -> tuple["EnergyEstimate", float]:
         """Update hunger; what it takes for an outlier is not booked either."""

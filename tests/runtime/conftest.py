@@ -4,8 +4,10 @@ import bisect
 import itertools
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -202,6 +204,12 @@ def paths_of_power(
         ),
         idle_power_w=idle_w,
     )
+
+
+@pytest.fixture(scope="session")
+def plant() -> Any:
+    """This module: `plant.run_plant`, `plant.World`, `plant.paths_of_power`."""
+    return sys.modules[__name__]
 
 
 @pytest.fixture(autouse=True)
