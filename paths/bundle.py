@@ -24,7 +24,7 @@ from gearshift.config import check_config
 from gearshift.errors import BundleError, ConfigError, OutputError
 from gearshift.files import sha256, to_json, write_text
 from gearshift.paths.build import PathFactory
-from gearshift.paths.models import load_checkpoint, load_model, weights_hash
+from gearshift.paths.models import load_checkpoint, load_model, save_checkpoint, weights_hash
 from gearshift.paths.records import SCHEMA, BundleRecord
 from gearshift.paths.sharing import DerivedTensors
 from gearshift.profiler.device import DeviceIdentity
@@ -125,14 +125,16 @@ def write_bundle(
     try:
         save_file(dict(derived), scratch / DERIVED_FILE)
         if checkpoint is not None:
-            _save_checkpoint(checkpoint, scratch / CHECKPOINT_FOLDER)
+            save_checkpoint(checkpoint, scratch / CHECKPOINT_FOLDER)
         _write_record(scratch, record)
         scratch.chmod(0o755)
         for file in scratch.rglob("*.safetensors"):  # the library makes them readable by their owner alone
             file.chmod(0o644)
         _move_into_place(scratch, folder)
     except OSError as error:
-        raise OutputError(f"cannot write {folder}: {error.strerror or error}; choose another folder") from error
+        raise OutputError(
+            f"cannot write {folder}: {error.strerror or error}; choose another folder"
+        ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return read_bundle(folder)
@@ -185,14 +187,6 @@ def _move_into_place(scratch: Path, folder: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _save_checkpoint(model: Any, folder: Path) -> None:
-    """Write configuration and weights in the layout that `from_pretrained` reads, with the live module's names."""
-    folder.mkdir()
-    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    write_text(folder / "config.json", model.config.to_json_string(use_diff=True))
-
-
 def _checksum(document: dict[str, Any]) -> str:
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
@@ -213,4 +207,6 @@ def _check_files(folder: Path, record: BundleRecord) -> None:
         if not file.is_file():
             raise BundleError(f"{folder} is incomplete: {name} is missing; copy or build the bundle again")
         if sha256(file) != expected:
-            raise BundleError(f"{file} was changed or cut short: its checksum differs; copy or build it again")
+            raise BundleError(
+                f"{file} was changed or cut short: its checksum differs; copy or build it again"
+            )

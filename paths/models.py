@@ -15,11 +15,13 @@ from typing import Any
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import nn
 from transformers import SegformerForSemanticSegmentation
 
 from gearshift.config import read_config
-from gearshift.errors import CheckpointError, ModelError
+from gearshift.errors import CheckpointError, ModelError, OutputError
+from gearshift.files import write_atomic, write_text
 from gearshift.paths.segformer.config import SegformerDescription
 
 
@@ -162,6 +164,20 @@ def describe(name: str) -> SegformerDescription:
 def build_described(name: str) -> SegformerForSemanticSegmentation:
     """Make the stock model of a description, with random weights, in evaluation mode."""
     return describe(name).build()
+
+
+def save_checkpoint(module: Any, folder: Path) -> None:
+    """Write configuration and weights in the layout that `load_checkpoint` reads, with the live module's names.
+
+    Raises:
+        OutputError: The folder cannot be written, or its disk is full.
+    """
+    weights = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+    try:
+        write_atomic(folder / "model.safetensors", lambda path: save_file(weights, path, {"format": "pt"}))
+    except SafetensorError as error:  # safetensors' own writer, on a full disk
+        raise OutputError(f"cannot write {folder}: {error}; make room for it and run again") from error
+    write_text(folder / "config.json", module.config.to_json_string(use_diff=True))
 
 
 def weights_hash(module: nn.Module) -> str:

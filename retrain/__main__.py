@@ -14,14 +14,10 @@ import torch
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
 
 from gearshift.errors import InputError, OutputError
-from gearshift.files import write_atomic
 from gearshift.paths.data import IGNORE_INDEX, LabelledFrame, SceneStream, SegmentationFolder
-from gearshift.paths.models import build_described
+from gearshift.paths.models import build_described, save_checkpoint
 from gearshift.retrain.recipe import HELD_OUT_SCENES, Recipe
 from gearshift.retrain.teacher import teach
 from gearshift.retrain.train import Trainer, TrainingData
@@ -62,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def train(arguments: Arguments) -> None:
-    """Prepare the data, train, and write `model.safetensors` (averaged weights, single precision).
+    """Prepare the data, train, and write the averaged weights as a checkpoint that `hf:OUT` loads.
 
     Raises:
         InputError: Something that was given cannot be used; the message says what.
@@ -87,7 +83,8 @@ def train(arguments: Arguments) -> None:
             bar.update(task, completed=step, description=f"training  {shown}")
 
         results = trainer.run(show)
-    _write_weights(trainer.averaged_weights(), arguments.out / "model.safetensors")
+    model.load_state_dict(trainer.averaged_weights())
+    save_checkpoint(model, arguments.out)
     for name, quality in results.items():
         print(f"{name}: mIoU {quality.value:.4f} on {quality.images} images")
 
@@ -139,14 +136,6 @@ def _make_folder(folder: Path) -> None:
         reason = "permission denied"
     if reason is not None:
         raise OutputError(f"cannot write into {folder}: {reason}; give --out a folder that you may write to")
-
-
-def _write_weights(weights: dict[str, Tensor], file: Path) -> None:
-    contiguous = {name: value.contiguous() for name, value in weights.items()}
-    try:
-        write_atomic(file, lambda path: save_file(contiguous, path, {"format": "pt"}))
-    except SafetensorError as error:  # safetensors' own writer, on a full disk
-        raise OutputError(f"cannot write {file}: {error}; make room for it and run again") from error
 
 
 def _progress() -> Progress:
