@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gearshift.runtime.report.document import Run, RunDocument
-from gearshift.runtime.report.words import NOT_MEASURED, number
+from gearshift.runtime.report.words import NOT_MEASURED, number, scale
 
 THIS_RUN = "this run"
 REFERENCES = ("stock", "lossless")
@@ -109,8 +109,8 @@ def _scaled(
 ) -> Measure:
     """A row in one unit, chosen by its largest entry."""
     values = [value(run) for run in runs]
-    scale, unit = _scale(unit, values)
-    texts = tuple(NOT_MEASURED if found is None else number(found * scale) for found in values)
+    factor, unit = scale(unit, values)
+    texts = tuple(NOT_MEASURED if found is None else number(found * factor) for found in values)
     return Measure(name=f"{name}, {unit}", texts=texts, divides=divides)
 
 
@@ -120,23 +120,17 @@ def _energy_row(
     row = _scaled(name, "J", runs, value, divides=uncertain)
     if not uncertain:
         return row
-    scale, _ = _scale("J", [value(run) for run in runs])
-    texts = tuple(f"{text}{_plus_minus(run, scale)}" for text, run in zip(row.texts, runs, strict=True))
+    factor, _ = scale("J", map(value, runs))
+    texts = tuple(f"{text}{_plus_minus(run, factor)}" for text, run in zip(row.texts, runs, strict=True))
     return Measure(name=row.name, texts=texts, divides=True)
 
 
-def _plus_minus(run: Run, scale: float) -> str:
+def _plus_minus(run: Run, factor: float) -> str:
     """The meter's uncertainty, per frame."""
     uncertainty = run.energy.uncertainty_j
     if uncertainty is None or gross_j(run) is None or not run.frames:
         return ""
-    return f" ± {number(uncertainty / run.frames * scale, 2)}"
-
-
-def _scale(unit: str, values: Sequence[float | None]) -> tuple[float, str]:
-    largest = max((abs(value) for value in values if value is not None), default=0.0)
-    small = unit in ("J", "W") and 0 < largest < 1
-    return (1e3, f"m{unit}") if small else (1.0, unit)
+    return f" ± {number(uncertainty / run.frames * factor, 2)}"
 
 
 def _saved(name: str, shown: Sequence[Column], base: Run, value: Callable[[Run], float | None]) -> Measure:

@@ -42,8 +42,8 @@ from gearshift.runtime.report.words import (
     shortened,
 )
 
-MOST_ROWS = 6
-"""Rows of a table that are shown; the page shows all."""
+MOST_LIMITS, MOST_PATHS, MOST_TYPES, MOST_BUDGETS = 6, 5, 4, 5
+"""Rows of the tables that are shown; the page shows all."""
 
 WIDEST_ID = 60
 _STYLES = {
@@ -77,33 +77,43 @@ def terminal(document: dict[str, Any], console: Console) -> None:
 
 
 def _head(run: RunDocument) -> list[Text]:
-    lines = [Text(title(run), style=_STYLES[of_run(run)])]
+    lines = [_text(title(run), style=_STYLES[of_run(run)])]
     name, text = energy_note(run)
     brief = text.split(". ")[0].rstrip(".")
-    lines.append(Text.assemble((f"{name}: ", "yellow" if run.estimated else "bold"), brief))
-    lines.append(Text(sentence(run.binds.text)))
+    lines.append(Text.assemble((f"{name}: ", "yellow" if run.estimated else "bold"), _text(brief)))
+    lines.append(_text(sentence(run.binds.text)))
     if not run.model.trained:
         lines.append(Text("Untrained weights: quality figures say nothing.", style="yellow"))
     if shortfall := shortfall_note(run):
-        lines.append(Text(shortened(f"Controller: {shortfall}", 105), style="yellow"))
+        lines.append(_text(shortened(f"Controller: {shortfall}", 105), style="yellow"))
     return lines
 
 
 def _table(*head: str, left: int = 1) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="dim")
     for place, name in enumerate(head):
-        table.add_column(name, justify="left" if place < left else "right", overflow="fold")
+        table.add_column(_text(name), justify="left" if place < left else "right", overflow="fold")
     return table
+
+
+def _add(table: Table, *cells: str | Text) -> None:
+    table.add_row(*(cell if isinstance(cell, Text) else _text(cell) for cell in cells))
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Text that is shown as it is: no markup, no control characters."""
+    return Text("".join(char if char.isprintable() else "\ufffd" for char in text), style=style)
 
 
 def _budgets(run: RunDocument) -> Table:
     table = _table("budget", "limit", "achieved", "margin", "worst", "above", "", left=1)
     rows = [(stretch, limit) for stretch in run.run.budgets for limit in stretch.limits]
     several = len(run.run.budgets) > 1
-    for stretch, limit in rows[:MOST_ROWS]:
+    for stretch, limit in rows[:MOST_LIMITS]:
         place = f"{when(stretch)}, " if several else ""
         verdict = of_limit(limit)
-        table.add_row(
+        _add(
+            table,
             f"{place}{limit.kind}",
             quantity(limit.limit, limit.unit, exact=True),
             quantity(achieved(limit), limit.unit),
@@ -112,7 +122,7 @@ def _budgets(run: RunDocument) -> Table:
             percent(in_violation(limit)),
             Text(verdict.words, style=_STYLES[verdict]),
         )
-    _rest(table, len(rows))
+    _rest(table, len(rows) - MOST_LIMITS)
     return table
 
 
@@ -123,31 +133,32 @@ def _comparison(run: RunDocument) -> Table:
     table = _table(
         "",
         metric(run),
-        f"{unit}/frame",
-        "net",
+        f"gross {unit}",
+        f"net {unit}",
         "vs stock",
         "vs lossless",
         "W",
         "p50/p95/p99 ms",
         "fps",
-        "dropped",
+        "drop",
     )
     bases = [run.baselines.get(name) for name in ("stock", "lossless")]
     for column in shown:
         one, latency = column.run, column.run.latency_ms
-        table.add_row(
-            Text(column.name, style="bold" if column.path is None else ""),
+        _add(
+            table,
+            _text(column.name, style="bold" if column.path is None else ""),
             _figure(one.quality.value),
             _figure(gross_j(one), scale),
             _figure(net_j(one), scale),
             *(_against(one, base) for base in bases),
             _figure(one.energy.power_w),
-            " / ".join(_figure(value) for value in (latency.p50, latency.p95, latency.p99)),
+            "/".join(_figure(value) for value in (latency.p50, latency.p95, latency.p99)),
             _figure(one.fps),
             str(one.dropped),
         )
     if missing(run):
-        table.caption = f"n/m: {NOT_MEASURED}: {'; '.join(missing(run))}"
+        table.caption = _text(f"n/m: {NOT_MEASURED}: {'; '.join(missing(run))}")
         table.caption_justify = "left"
     return table
 
@@ -165,16 +176,17 @@ def _figure(value: float | None, scale: float = 1.0) -> str:
 
 def _paths(run: RunDocument, called: dict[str, Name]) -> Table:
     table = _table("path", "", "of frames", "of time", "median", left=2)
-    for use in run.run.paths[:MOST_ROWS]:
+    for use in run.run.paths[:MOST_PATHS]:
         name = called[use.path]
-        table.add_row(
+        _add(
+            table,
             name.short,
             "" if name.short == name.id else shortened(name.id, WIDEST_ID),
             percent(use.share_of_frames),
             percent(use.share_of_time),
             quantity(use.median_ms, "ms"),
         )
-    _rest(table, len(run.run.paths))
+    _rest(table, len(run.run.paths) - MOST_PATHS)
     return table
 
 
@@ -182,20 +194,21 @@ def _costs(run: RunDocument) -> Table:
     known = run.where_cost_goes
     table = _table("where the cost goes", *(f"{role} {what}" for role in known for what in ("time", "MACs")))
     kinds = cost_types(known)
-    for kind in kinds[:4]:
+    for kind in kinds[:MOST_TYPES]:
         found = [rows_of(kind, kinds, cost) for cost in known.values()]
         shares = [
             (total([r.time_share for r in rows]), total([r.macs_share for r in rows])) for rows in found
         ]
-        table.add_row(kind, *(percent(share) for pair in shares for share in pair))
+        _add(table, kind, *(percent(share) for pair in shares for share in pair))
     return table
 
 
 def _other_budgets(run: RunDocument, called: dict[str, Name]) -> Table:
     table = _table("other budgets, predicted", "quality", "power", "paths", "", left=1)
-    rows = run.other_budgets[:: max(1, -(-len(run.other_budgets) // MOST_ROWS))]
+    rows = run.other_budgets[:: max(1, -(-len(run.other_budgets) // MOST_BUDGETS))]
     for row in rows:
-        table.add_row(
+        _add(
+            table,
             row.budget,
             NOT_MEASURED if row.quality is None else number(row.quality),
             quantity(row.power_w, "W"),
@@ -215,9 +228,9 @@ def _method(run: RunDocument) -> Text:
         f"{count(run.run.frames, 'frame')} in {number(run.run.seconds)} s, {run.frames_from}",
         f"energy {run.energy_source}",
     ]
-    return Text(", ".join(parts), style="dim")
+    return _text(", ".join(parts), style="dim")
 
 
-def _rest(table: Table, rows: int) -> None:
-    if rows > MOST_ROWS:
-        table.add_row(Text(f"… {rows - MOST_ROWS} more in the page", style="dim"))
+def _rest(table: Table, left_out: int) -> None:
+    if left_out > 0:
+        _add(table, Text(f"… {left_out} more in the page", style="dim"))

@@ -20,7 +20,7 @@ from gearshift.runtime.report.plot import (
     plain,
     wrapped,
 )
-from gearshift.runtime.report.words import NOT_MEASURED, number, operations, percent, quantity, trimmed
+from gearshift.runtime.report.words import NOT_MEASURED, number, operations, percent, quantity, scale, trimmed
 
 MANY = 12
 """With more paths than this only stock and lossless are labelled; the others say who they are on hover."""
@@ -70,18 +70,18 @@ def _frontier(
     if not known:
         return Plot(id=plot.id, title=plot.title, caption=_why_nothing(document), figure=None)
     costs = [found for path in known if (found := cost(path)) is not None]
-    scale, unit = (1e3, "mJ") if unit == "J" and max(costs) < 1 else (1.0, unit)
     shown = [found for run in _runs(document) if (found := achieved(run)) is not None]
-    logarithmic = min(costs) > 0 and max(costs + shown) > WIDE * min(costs)
+    factor, unit = scale(unit, costs + shown)
+    logarithmic = min(costs + shown) > 0 and max(costs + shown) > WIDE * min(costs + shown)
     x_axis = axis(f"{cost_name}, {unit}", type="log" if logarithmic else "linear")
     if logarithmic:
-        x_axis |= _ticks(min(costs + shown) * scale, max(costs + shown) * scale)
+        x_axis |= _ticks(min(costs + shown) * factor, max(costs + shown) * factor)
     else:
         x_axis["rangemode"] = "tozero"
     data = [
-        _hull_line(known, lambda path: (cost(path) or 0.0) * scale),
-        *(_group(role, known, names, lambda path: (cost(path) or 0.0) * scale, unit) for role in _MARKS),
-        *_achieved(document, achieved, scale, unit),
+        _hull_line(known, lambda path: (cost(path) or 0.0) * factor),
+        *(_group(role, known, names, lambda path: (cost(path) or 0.0) * factor, unit) for role in _MARKS),
+        *_achieved(document, achieved, factor, unit),
     ]
     figure = {
         "data": [trace for trace in data if trace["x"]],
@@ -136,7 +136,7 @@ def _hull_line(known: Sequence[Path], cost: Callable[[Path], float]) -> Figure:
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": "by changing",
+        "name": "two paths in turn",
         "x": [cost(path) for path in hull],
         "y": [_quality(path) for path in hull],
         "line": {"color": BLUE, "width": 1.5, "dash": "dot"},
@@ -157,7 +157,7 @@ def _group(
         "x": [cost(path) for path in paths],
         "y": [_quality(path) for path in paths],
         "text": [plain(names[path.path].short) for path in paths],
-        "textposition": "top center",
+        "textposition": "bottom center" if role == "stock" else "top center",
         "hovertext": [_hover(path, names[path.path], cost(path), unit) for path in paths],
         "hoverinfo": "text",
         "marker": {"symbol": symbol, "size": 11, "color": colour},
@@ -185,7 +185,7 @@ def _hover(path: Path, name: Name, cost: float, unit: str) -> str:
 
 
 def _achieved(
-    document: RunDocument, achieved: Callable[[Run], float | None], scale: float, unit: str
+    document: RunDocument, achieved: Callable[[Run], float | None], factor: float, unit: str
 ) -> list[Figure]:
     """The runs on the stream; where two are one run, the first stands for both."""
     marks = {
@@ -207,11 +207,11 @@ def _achieved(
                 "type": "scatter",
                 "mode": "markers+text" if ours else "markers",
                 "name": plain(column.name if ours else f"{column.name}, this stream"),
-                "x": [cost * scale],
+                "x": [cost * factor],
                 "y": [quality],
                 "text": [plain(column.name)],
                 "textposition": "bottom center",
-                "hovertext": [_stream_hover(column, quality, f"{number(cost * scale)} {unit}")],
+                "hovertext": [_stream_hover(column, quality, f"{number(cost * factor)} {unit}")],
                 "hoverinfo": "text",
                 "marker": {
                     "symbol": symbol,
@@ -249,6 +249,7 @@ def costs(document: RunDocument) -> Plot:
         "layout": layout(
             barmode="stack",
             bargap=0.25,
+            uniformtext={"minsize": 10, "mode": "hide"},
             xaxis=axis("% of the stock path's total", rangemode="tozero"),
             yaxis=axis(autorange="reversed", showgrid=False),
             legend={"orientation": "h", "x": 0, "y": -0.25, "yanchor": "top", "traceorder": "normal"},
@@ -303,6 +304,7 @@ def _stack(kind: str, place: int, known: dict[str, Cost], base: Cost) -> Figure:
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
+        "constraintext": "none",
         "insidetextfont": {"color": "#ffffff" if colour in _ON_DARK else "#111111", "size": 11},
         "hovertext": [
             f"<b>{plain(kind)}</b><br>{plain(name)}: {amount}<br>{share} of this path"

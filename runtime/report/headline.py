@@ -4,7 +4,7 @@ from gearshift.runtime.report.compare import gross_j, metric, net_j, saved, save
 from gearshift.runtime.report.document import Run, RunDocument
 from gearshift.runtime.report.tags import Html, join, tag
 from gearshift.runtime.report.verdict import Verdict, of_run, title, told, told_briefly
-from gearshift.runtime.report.words import NOT_MEASURED, count, number, quantity, sentence
+from gearshift.runtime.report.words import NOT_MEASURED, count, number, quantity, scale, sentence
 
 CLASS = {
     Verdict.NO_LIMIT: "neutral",
@@ -20,7 +20,7 @@ _SIGN = {
     Verdict.UNKNOWN: "?",
     Verdict.BROKEN: "✗",
 }
-SHORTFALLS_SHOWN = 3
+SHORTFALLS_SHOWN = 2
 
 
 def badge(verdict: Verdict) -> Html:
@@ -56,9 +56,11 @@ def verdict_lines(document: RunDocument) -> list[str]:
 
 def callouts(document: RunDocument) -> list[Html]:
     """What a reader must know first."""
-    lines = [_callout("plain", "Binding", sentence(document.binds.text))]
+    binding = "Binding" if document.binds.binds else "Not binding"
+    lines = [_callout("plain", binding, sentence(document.binds.text))]
     source = energy_note(document)
-    lines.append(_callout("warn" if document.estimated else "plain", *source))
+    certain = document.run.energy.gross_j_per_frame is not None and not document.estimated
+    lines.append(_callout("plain" if certain else "warn", *source))
     if not document.model.trained:
         text = "The weights are random: cost figures stand, quality figures say nothing."
         lines.append(_callout("warn", "Untrained", text))
@@ -119,7 +121,7 @@ def tiles(document: RunDocument) -> Html:
         ),
     ]
     if not document.baselines:
-        note = "not compared: no comparison runs were made"
+        note = f"{run.energy.reason + '; ' if run.energy.reason else ''}no comparison runs were made"
         cards.insert(
             0, _tile("Energy per frame, gross", quantity(gross_j(run), "J"), note, document.estimated)
         )
@@ -129,11 +131,13 @@ def tiles(document: RunDocument) -> Html:
 def _energy_tile(document: RunDocument, reference: str) -> Html:
     run, base = document.run, document.baselines[reference]
     share, net = saved(gross_j(run), gross_j(base)), saved(net_j(run), net_j(base))
-    amounts = (
-        f"{quantity(gross_j(run), 'J')} against {quantity(gross_j(base), 'J')} gross; net {saved_text(net)}"
-    )
-    note = amounts if share is not None else (run.energy.reason or base.energy.reason or "no reason given")
-    return _tile(f"Energy per frame against {reference}", saved_text(share), note, document.estimated)
+    if share is None:
+        note = run.energy.reason or base.energy.reason or "no reason given"
+    else:
+        factor, unit = scale("J", [gross_j(run), gross_j(base)])
+        ours, theirs = (number((gross_j(one) or 0.0) * factor) for one in (run, base))
+        note = f"{ours} against {theirs} {unit} gross; net {saved_text(net)}"
+    return _tile(f"Energy per frame vs {reference}", saved_text(share), note, document.estimated)
 
 
 def _quality_tile(document: RunDocument) -> Html:

@@ -113,16 +113,25 @@ def _ran(path: str | None, names: Names) -> str:
 
 def _comparison_note(document: RunDocument) -> str:
     lines = [
-        "Gross: all that the meter sees, idle draw included, so it depends on the frame rate; net: above idle. "
+        "Gross: all that the meter sees, idle draw included, hence by frame rate; net: above idle. "
         "±: the meter's own uncertainty, which all runs share."
     ]
-    if not document.baselines:
-        lines.append("No comparison runs were made.")
-    elif len(document.run.budgets) > 1:
-        lines.append("The fixed paths ran under the first budget, without the changes of this run.")
+    lines.append(_fixed_runs(document))
     if missing(document):
         lines.append(f"Not measured: {'; '.join(missing(document))}.")
     return " ".join(lines)
+
+
+def _fixed_runs(document: RunDocument) -> str:
+    """How long the fixed paths ran, and whether under the same budgets."""
+    if not document.baselines:
+        return "No comparison runs were made."
+    fixed = document.baselines.values()
+    seconds = max(run.seconds for run in fixed)
+    alike = all(len(run.budgets) == len(document.run.budgets) for run in fixed)
+    budgets = "" if alike else ", not all under the same budgets"
+    ours = number(document.run.seconds)
+    return f"The fixed paths ran for up to {number(seconds)} s each{budgets}, this run for {ours} s."
 
 
 def path_table(document: RunDocument, names: Names) -> Html:
@@ -157,7 +166,7 @@ def _path_row(name: Name, path: Path | None, use: PathUse | None) -> list[Child]
     who = join(
         tag("span", "", class_="swatch", style=f"background:{name.colour}"),
         tag("strong", name.short),
-        None if name.short == name.id else tag("code", name.id, class_="id"),
+        None if name.short == name.id else tag("code", *_breakable(name.id), class_="id"),
     )
     if path is None:
         alone: list[Child] = [_value(NOT_MEASURED)] * 5
@@ -173,6 +182,12 @@ def _path_row(name: Name, path: Path | None, use: PathUse | None) -> list[Child]
             size(path.extra_bytes),
         ]
     return [who, *alone, _bar(use.share_of_frames if use else 0.0), _bar(use.share_of_time if use else 0.0)]
+
+
+def _breakable(path_id: str) -> list[Child]:
+    """An id that breaks between its parts, if it must."""
+    first, *others = path_id.split("+")
+    return [first, *(part for other in others for part in (tag("wbr"), f"+{other}"))]
 
 
 def _bar(share: float) -> Html:
@@ -256,7 +271,7 @@ def _note(text: str) -> Html:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, cards: bool = False) -> Html:
-    """A table; with `cards`, rows become cards where the page is narrow."""
+    """A table; where the page is narrow, rows become cards, or else the table gets tighter."""
     body = [
         tag(
             "tr",
@@ -271,6 +286,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Child]], *, cards: bool 
         "table",
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))),
         tag("tbody", *body),
-        class_="cards" if cards else None,
+        class_="cards" if cards else "tight",
     )
     return tag("div", table, class_="wide", tabindex="0")

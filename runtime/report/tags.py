@@ -10,7 +10,7 @@ class Html(str):
 
 
 Child = str | None
-VOID = frozenset({"meta", "br"})
+VOID = frozenset({"meta", "br", "wbr"})
 
 
 def tag(element: str, *children: Child, **attributes: str | None) -> Html:

@@ -26,7 +26,7 @@ def timeline(document: RunDocument, names: dict[str, Name]) -> Plot:
     if not document.trace.start_s:
         return Plot(id=plot_id, title=title, caption="Nothing to show: no frame was served.", figure=None)
     powered = bool(_samples(document))
-    heights = [170 if powered else 0, 170, LANE * max(len(lanes), 2) + 12]
+    heights = [170 if powered else 0, 170, LANE * (len(lanes) + 1)]
     figure = {
         "data": [
             *(_power(document) if powered else []),
@@ -59,7 +59,7 @@ def _axes(
         type="category",
         categoryorder="array",
         categoryarray=[plain(names[path].short) for path in lanes],
-        range=[-0.6, max(len(lanes), 2) - 0.4],
+        range=[-0.6, len(lanes) - 0.4],
         showgrid=False,
     )
     return {
@@ -110,7 +110,7 @@ def _power(document: RunDocument) -> list[Figure]:
             "x": [sample.end_s for sample in samples],
             "y": [sample.power_w for sample in samples],
             "line": {"color": BLUE, "width": 1, "shape": "vh"},
-            "opacity": 0.45,
+            "opacity": 0.6,
             "hovertemplate": "%{y:.3g} W, sample until %{x:.2f} s<extra></extra>",
         },
         {
@@ -170,6 +170,7 @@ def _latency(document: RunDocument, names: dict[str, Name], lanes: Sequence[str]
                 "y": [trace.latency_ms[place] for place in found],
                 "yaxis": "y2",
                 "marker": {"size": 5, "color": name.colour},
+                "cliponaxis": False,
                 "hovertext": [
                     f"<b>{plain(name.short)}</b>, {number(trace.latency_ms[place])} ms "
                     f"at {trace.start_s[place]:.2f} s<br>{wrapped(path)}"

@@ -1,6 +1,7 @@
 """Numbers as text: three significant digits, exponents only where one would write them, null never as 0."""
 
 import math
+from collections.abc import Iterable
 
 NOT_MEASURED = "not measured"
 
@@ -22,18 +23,27 @@ def trimmed(value: float, digits: int = 3) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
+def scale(unit: str, values: Iterable[float | None]) -> tuple[float, str]:
+    """Factor and unit for values side by side, chosen by the largest: thousandths where that is small."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    return (1e3, f"m{unit}") if unit in ("J", "W") and 0 < largest < 0.9995 else (1.0, unit)
+
+
 def quantity(value: float | None, unit: str, *, exact: bool = False) -> str:
     """A number with its unit, small ones in thousandths: 421 mJ."""
     if value is None:
         return NOT_MEASURED
-    if unit in ("J", "W") and 0 < abs(value) < 0.995:
-        value, unit = value * 1e3, f"m{unit}"
-    return f"{(trimmed if exact else number)(value)} {unit}".rstrip()
+    factor, unit = scale(unit, [value])
+    return f"{(trimmed if exact else number)(value * factor)} {unit}"
 
 
 def percent(share: float | None) -> str:
-    """A share as a percentage."""
-    return NOT_MEASURED if share is None else f"{trimmed(share * 100)} %"
+    """A share as a percentage, to a tenth; what is there but less than that reads "< 0.1 %"."""
+    if share is None:
+        return NOT_MEASURED
+    if 0 < share < 0.0005:
+        return "< 0.1 %"
+    return f"{share * 100:.1f}".removesuffix(".0") + " %"
 
 
 def comparison(value: float, limit: float) -> str:
@@ -62,8 +72,8 @@ def size(number_of_bytes: int) -> str:
 
 
 def operations(macs: int) -> str:
-    """Multiply-accumulates, in millions or thousands of millions."""
-    return f"{number(macs / 1e9)} GMAC" if macs >= 1e9 else f"{number(macs / 1e6)} MMAC"
+    """Multiply-accumulates, in thousands of millions."""
+    return f"{number(macs / 1e9)} GMAC"
 
 
 def sentence(text: str) -> str:
