@@ -65,7 +65,7 @@ def best_single(budget: Budget, choices: Choices, period_s: float | None) -> Cho
     drains = {path.id: _drain_j(path, budget, choices, period_s) for path in timely}
     holding = [path for path in timely if drains[path.id] <= 0]
     if not holding:
-        return min(timely, key=lambda path: drains[path.id])
+        return min(timely, key=lambda path: (drains[path.id], -path.quality))
     return max(holding, key=lambda path: path.quality)
 
 
