@@ -125,8 +125,8 @@ def _caption(known: Sequence[Path]) -> str:
     judged = f" on {max(images)} pictures of the bundle" if images else ""
     return (
         f"Filled: every path alone, frames without a pause, quality as judged{judged}. "
-        "Star and hollow: as run on this stream, whose pictures are others, so compare their heights with "
-        "each other only. "
+        "Star and hollow: as run on this stream, judged on its own pictures, so compare their heights with "
+        "each other. "
         "Dotted: what changing between two paths reaches."
     )
 
