@@ -134,7 +134,5 @@ def _plus_minus(run: Run, factor: float) -> str:
 
 
 def _saved(name: str, shown: Sequence[Column], base: Run, value: Callable[[Run], float | None]) -> Measure:
-    texts = tuple(
-        "–" if column.run is base else saved_text(saved(value(column.run), value(base))) for column in shown
-    )
+    texts = tuple("–" if column.run is base else saved_text(saved(value(column.run), value(base))) for column in shown)
     return Measure(name=name, texts=texts)

@@ -196,9 +196,7 @@ def _costs(run: RunDocument) -> Table:
     kinds = cost_types(known)
     for kind in kinds[:MOST_TYPES]:
         found = [rows_of(kind, kinds, cost) for cost in known.values()]
-        shares = [
-            (total([r.time_share for r in rows]), total([r.macs_share for r in rows])) for rows in found
-        ]
+        shares = [(total([r.time_share for r in rows]), total([r.macs_share for r in rows])) for rows in found]
         _add(table, kind, *(percent(share) for pair in shares for share in pair))
     return table
 

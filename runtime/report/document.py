@@ -313,9 +313,7 @@ def checked(document: Any, where: str) -> RunDocument:
         raise InputError(f'{where} holds {found}; give a file that "runtime bench --json" wrote')
     schema = document.get("schema_version")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise InputError(
-            f"{where} has the schema version {schema!r}; known are whole numbers from 1 to {SCHEMA}"
-        )
+        raise InputError(f"{where} has the schema version {schema!r}; known are whole numbers from 1 to {SCHEMA}")
     if schema > SCHEMA:
         raise InputError(
             f"{where} has the schema version {schema}, newer than {SCHEMA}; read it with a newer Gearshift"

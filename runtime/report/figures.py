@@ -184,9 +184,7 @@ def _hover(path: Path, name: Name, cost: float, unit: str) -> str:
     return "<br>".join(lines)
 
 
-def _achieved(
-    document: RunDocument, achieved: Callable[[Run], float | None], factor: float, unit: str
-) -> list[Figure]:
+def _achieved(document: RunDocument, achieved: Callable[[Run], float | None], factor: float, unit: str) -> list[Figure]:
     """The runs on the stream; where two are one run, the first stands for both."""
     marks = {
         "this run": ("star", ORANGE),
@@ -316,9 +314,7 @@ def _stack(kind: str, place: int, known: dict[str, Cost], base: Cost) -> Figure:
 
 
 def _cost_caption(known: dict[str, Cost]) -> str:
-    totals = [
-        f"{role} {quantity(cost.wall_ms, 'ms')} and {operations(cost.macs)}" for role, cost in known.items()
-    ]
+    totals = [f"{role} {quantity(cost.wall_ms, 'ms')} and {operations(cost.macs)}" for role, cost in known.items()]
     ratios = [f"{number(cost.overhead_ratio)}" for cost in known.values() if cost.overhead_ratio is not None]
     slowed = (
         f" While it was profiled a frame took {' and '.join(ratios)} times as long; "

@@ -93,9 +93,7 @@ def _after_colon(source: str) -> str:
 
 def shortfall_note(document: RunDocument) -> str:
     """What the controller said when no path could hold the budget."""
-    said = list(
-        dict.fromkeys([*document.run.shortfalls, *([document.shortfall] if document.shortfall else [])])
-    )
+    said = list(dict.fromkeys([*document.run.shortfalls, *([document.shortfall] if document.shortfall else [])]))
     if not said:
         return ""
     more = len(said) - SHORTFALLS_SHOWN
@@ -122,9 +120,7 @@ def tiles(document: RunDocument) -> Html:
     ]
     if not document.baselines:
         note = f"{run.energy.reason + '; ' if run.energy.reason else ''}no comparison runs were made"
-        cards.insert(
-            0, _tile("Energy per frame, gross", quantity(gross_j(run), "J"), note, document.estimated)
-        )
+        cards.insert(0, _tile("Energy per frame, gross", quantity(gross_j(run), "J"), note, document.estimated))
     return tag("section", *cards, class_="tiles", aria_label="Key figures")
 
 

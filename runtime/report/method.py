@@ -7,9 +7,7 @@ from gearshift.runtime.report.words import NOT_MEASURED, count, number, quantity
 
 def method(document: RunDocument) -> Html:
     """Everything that a reader needs to do it again, as a list of terms."""
-    return tag(
-        "dl", *(part for name, text in method_rows(document) for part in (tag("dt", name), tag("dd", text)))
-    )
+    return tag("dl", *(part for name, text in method_rows(document) for part in (tag("dt", name), tag("dd", text))))
 
 
 def method_rows(document: RunDocument) -> list[tuple[str, str]]:
@@ -42,9 +40,7 @@ def method_rows(document: RunDocument) -> list[tuple[str, str]]:
                 f"{count(document.run.quality.not_judged, 'frame')} not judged: the output was not kept",
             )
         )
-    rows.extend(
-        (f"Profile, {role}", cost.source) for role, cost in document.where_cost_goes.items() if cost.source
-    )
+    rows.extend((f"Profile, {role}", cost.source) for role, cost in document.where_cost_goes.items() if cost.source)
     return rows
 
 
@@ -94,9 +90,7 @@ def _uncertainty(document: RunDocument) -> str:
     if energy.uncertainty_j is not None:
         parts.append(f"± {quantity(energy.uncertainty_j, 'J')} over the whole run")
     if energy.spread_j_per_frame is not None:
-        parts.append(
-            f"interquartile range over windows of 1 s {quantity(energy.spread_j_per_frame, 'J')} per frame"
-        )
+        parts.append(f"interquartile range over windows of 1 s {quantity(energy.spread_j_per_frame, 'J')} per frame")
     if energy.gross_j_per_frame is None:
         parts.append(f"{NOT_MEASURED} ({energy.reason or 'no reason given'})")
     return "".join(f"; {part}" for part in parts)

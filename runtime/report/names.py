@@ -57,9 +57,7 @@ def _shorts(ids: list[str], measured: list[Path]) -> dict[str, str]:
         if held:
             roles[held[0]] = role
     others = [path for path in ids if path not in roles]
-    return roles | {
-        path: path if path in ROLES else f"P{place}" for place, path in enumerate(others, start=1)
-    }
+    return roles | {path: path if path in ROLES else f"P{place}" for place, path in enumerate(others, start=1)}
 
 
 _SCALE = ((59, 111, 196), (38, 148, 160), (76, 175, 100))
@@ -70,7 +68,5 @@ def _colour(place: float) -> str:
     scaled = place * (len(_SCALE) - 1)
     left = min(int(scaled), len(_SCALE) - 2)
     part = scaled - left
-    red, green, blue = (
-        round(a + (b - a) * part) for a, b in zip(_SCALE[left], _SCALE[left + 1], strict=True)
-    )
+    red, green, blue = (round(a + (b - a) * part) for a, b in zip(_SCALE[left], _SCALE[left + 1], strict=True))
     return f"#{red:02x}{green:02x}{blue:02x}"

@@ -25,9 +25,7 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(
-            f'cannot read {path}: {reason}; give a file that "runtime bench --json" wrote'
-        ) from error
+        raise InputError(f'cannot read {path}: {reason}; give a file that "runtime bench --json" wrote') from error
 
 
 def _parse(path: Path, text: str) -> Any:

@@ -40,9 +40,7 @@ def budget_table(document: RunDocument) -> Html:
     several = len(stretches) > 1
     head = ["Limit on", "Limit", "Achieved", "Margin", "Worst", "Above the limit", ""]
     rows = [
-        [*([when(stretch)] if several else []), *_limit_row(limit)]
-        for stretch in stretches
-        for limit in stretch.limits
+        [*([when(stretch)] if several else []), *_limit_row(limit)] for stretch in stretches for limit in stretch.limits
     ]
     missing = "".join(f" Not measured: {reason}." for reason in reasons(limits))
     return join(
@@ -148,9 +146,7 @@ def path_table(document: RunDocument, names: Names) -> Html:
         "Of frames",
         "Of time",
     ]
-    order = sorted(
-        names, key=lambda path: (-(used[path].frames if path in used else 0), list(names).index(path))
-    )
+    order = sorted(names, key=lambda path: (-(used[path].frames if path in used else 0), list(names).index(path)))
     rows = [_path_row(names[path], known.get(path), used.get(path)) for path in order]
     return join(
         _table(head, rows, cards=True),

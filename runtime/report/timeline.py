@@ -48,9 +48,7 @@ def timeline(document: RunDocument, names: dict[str, Name]) -> Plot:
     return Plot(id=plot_id, title=title, caption=caption, figure=figure, height=sum(heights) + 150)
 
 
-def _axes(
-    document: RunDocument, names: dict[str, Name], lanes: Sequence[str], heights: Sequence[int]
-) -> Figure:
+def _axes(document: RunDocument, names: dict[str, Name], lanes: Sequence[str], heights: Sequence[int]) -> Figure:
     """One axis of time below rows for power, latency and paths; a row without height has none."""
     spans = _domains(heights)
     power = axis("power, W (est.)" if document.estimated else "power, W", domain=spans[0], rangemode="tozero")
@@ -86,9 +84,7 @@ def _domains(heights: Sequence[int]) -> list[list[float]]:
 def _samples(document: RunDocument) -> list[PowerSample]:
     """Power samples; each begins where the one before it ended, the first one as long before as is usual."""
     trace = document.trace
-    pairs = [
-        (end, watts) for end, watts in zip(trace.power_end_s, trace.power_w, strict=True) if watts is not None
-    ]
+    pairs = [(end, watts) for end, watts in zip(trace.power_end_s, trace.power_w, strict=True) if watts is not None]
     if not pairs:
         return []
     usual = pairs[1][0] - pairs[0][0] if len(pairs) > 1 else 0.1
@@ -220,10 +216,7 @@ def _path_bars(document: RunDocument, names: dict[str, Name], lanes: Sequence[st
 def _stays(document: RunDocument) -> list[tuple[str, float, float, int]]:
     """Path, begin, end and frames of every stay on one path."""
     trace = document.trace
-    groups = [
-        (index, list(places))
-        for index, places in groupby(range(len(trace.path)), key=lambda i: trace.path[i])
-    ]
+    groups = [(index, list(places)) for index, places in groupby(range(len(trace.path)), key=lambda i: trace.path[i])]
     starts = [trace.start_s[places[0]] for _, places in groups]
     ends = [*starts[1:], document.run.seconds]
     return [
@@ -285,11 +278,7 @@ def _stretch_lines(document: RunDocument) -> list[Figure]:
 
 
 def _caption(document: RunDocument, powered: bool) -> str:
-    missing = (
-        f" Power: {NOT_MEASURED} ({document.run.energy.reason or 'no sample was read'})."
-        if not powered
-        else ""
-    )
+    missing = f" Power: {NOT_MEASURED} ({document.run.energy.reason or 'no sample was read'})." if not powered else ""
     loads = " Shaded: other programs compute as well." if document.scenario.loads else ""
     changes = " Dotted upright lines: the budget changes." if len(document.run.budgets) > 1 else ""
     switched = count(document.run.switches, "switch").replace("switchs", "switches")

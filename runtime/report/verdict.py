@@ -90,9 +90,7 @@ def is_latency(limit: Limit) -> bool:
 def told_briefly(stretch: Stretch) -> str:
     """A stretch and how it went, as one line."""
     figures = ", ".join(f"{limit.kind} {quantity(achieved(limit), limit.unit)}" for limit in stretch.limits)
-    return (
-        f"{when(stretch)}, {stretch.budget}: {of_stretch(stretch).words}{f' ({figures})' if figures else ''}."
-    )
+    return f"{when(stretch)}, {stretch.budget}: {of_stretch(stretch).words}{f' ({figures})' if figures else ''}."
 
 
 def told(limit: Limit) -> str:
@@ -101,13 +99,9 @@ def told(limit: Limit) -> str:
     what = limit.kind if is_latency(limit) and limit.achieved is not None else f"mean {limit.kind}"
     bound = quantity(limit.limit, limit.unit, exact=True)
     if figure is None:
-        return sentence(
-            f"{what} under the limit of {bound}: not measured ({limit.reason or 'no reason given'})"
-        )
+        return sentence(f"{what} under the limit of {bound}: not measured ({limit.reason or 'no reason given'})")
     distance = comparison(figure, limit.limit)
-    return sentence(
-        f"{what} {quantity(figure, limit.unit)}, {distance} the limit of {bound}{_violations(limit)}"
-    )
+    return sentence(f"{what} {quantity(figure, limit.unit)}, {distance} the limit of {bound}{_violations(limit)}")
 
 
 def _violations(limit: Limit) -> str:

@@ -94,9 +94,7 @@ def run_part(gross_j: float, quality: float, *paths: str) -> Document:
             for path in paths
         ],
         "switches": len(paths) - 1,
-        "budgets": [
-            {"budget": "1.801 W", "from_s": 0.0, "to_s": 4.0, "limits": [power_limit(1.801, 1.776, 0.478)]}
-        ],
+        "budgets": [{"budget": "1.801 W", "from_s": 0.0, "to_s": 4.0, "limits": [power_limit(1.801, 1.776, 0.478)]}],
         "shortfalls": [],
     }
 
@@ -318,9 +316,7 @@ def printed(document: Document, width: int = 110) -> str:
 
 
 def leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    items = (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
-    )
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
     if items is None:
         yield place, value
         return
@@ -362,10 +358,7 @@ def test_rendering_twice_gives_the_same_bytes_and_leaves_the_document_alone(docu
 def test_the_page_holds_the_key_figures(document: Document) -> None:
     text = Elements(html(document)).text
     assert "Budget 1.801 W: held on average" in text
-    assert (
-        "Mean power 1.78 W, 1.4 % below the limit of 1.8 W; 47.8 % of the 40 windows of 1 s lay above it."
-        in text
-    )
+    assert "Mean power 1.78 W, 1.4 % below the limit of 1.8 W; 47.8 % of the 40 windows of 1 s lay above it." in text
     assert "The budget binds" in text
     assert "421 against 993 mJ gross; net −57.6 %" in text
     assert "Energy measured: By rapl." in text
@@ -516,9 +509,7 @@ def test_texts_of_the_document_stay_texts(several: Document) -> None:
     labels = json.dumps(found.figures)
     assert not re.search(r"<(?!/?b>|br>|/?extra>)", labels)
     assert all(
-        "hovertemplate" not in one or "img" not in one["hovertemplate"]
-        for f in found.figures
-        for one in f["data"]
+        "hovertemplate" not in one or "img" not in one["hovertemplate"] for f in found.figures for one in f["data"]
     )
     shown = printed(evil, width=400)
     assert "\x1b" not in shown
@@ -700,8 +691,7 @@ def test_the_schema_is_the_benchs() -> None:
 def test_a_runs_summary_is_read_whole() -> None:
     """The barest summary that a bench writes, without energy and outputs, with every kind of limit."""
     frames = [
-        Served(index=place, picture=0, path="stock", start_s=place / 30, latency_s=0.01, budget=0)
-        for place in range(9)
+        Served(index=place, picture=0, path="stock", start_s=place / 30, latency_s=0.01, budget=0) for place in range(9)
     ]
     budget = Budget.parse("60W", "33ms", "250mJ", "40Wh/3h")
     run = Run(fps=30.0, camera_frames=9, seconds=0.3, frames=frames, budgets=[(0.0, budget)])
