@@ -17,9 +17,7 @@ from gearshift.runtime.cli.profile import parse_size
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", default="config:segformer-b2")
     parser.add_argument("--size", default="512x512")
     parser.add_argument("--rounds", type=int, default=9)
@@ -34,9 +32,7 @@ def main() -> None:
     )
     with torch.inference_mode():
         outputs = {name: path(frame).logits for name, path in paths.items()}
-        timings = measure_in_turn(
-            {name: lambda path=path: path(frame) for name, path in paths.items()}, options.rounds
-        )
+        timings = measure_in_turn({name: lambda path=path: path(frame) for name, path in paths.items()}, options.rounds)
     stock = outputs["stock"]
     for name, path in paths.items():
         timing, ratio = timings[name], ratio_of_medians(timings[name], timings["stock"])

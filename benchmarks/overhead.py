@@ -92,10 +92,7 @@ def memory() -> None:
     base = storage_bytes(tensors_of(factory.stock))
     paths = [factory.build(PathSpec.parse(name)) for name in TWELVE]
     total = storage_bytes(tensor for module in (factory.stock, *paths) for tensor in tensors_of(module))
-    print(
-        f"12 paths of SegFormer-B2: {total / 1e6:.1f} MB "
-        f"against {base / 1e6:.1f} MB, ratio {total / base:.3f}"
-    )
+    print(f"12 paths of SegFormer-B2: {total / 1e6:.1f} MB against {base / 1e6:.1f} MB, ratio {total / base:.3f}")
 
 
 if __name__ == "__main__":

@@ -102,14 +102,10 @@ def _single(path: Choice, choices: Choices, period_s: float | None, *, met: bool
     return Plan(shares=((path.id, 1.0),), quality=path.quality, power_w=power, met=met)
 
 
-def _power_w(
-    pair: tuple[Choice, Choice], share: float, choices: Choices, period_s: float | None
-) -> float | None:
+def _power_w(pair: tuple[Choice, Choice], share: float, choices: Choices, period_s: float | None) -> float | None:
     if choices.idle_power_w is None or any(path.net_j is None for path in pair):
         return None
     weights = (share, 1 - share)
     energy = sum(part * (path.net_j or 0.0) for path, part in zip(pair, weights, strict=True))
-    seconds = sum(
-        part * max(period_s or 0.0, path.latency_s) for path, part in zip(pair, weights, strict=True)
-    )
+    seconds = sum(part * max(period_s or 0.0, path.latency_s) for path, part in zip(pair, weights, strict=True))
     return choices.idle_power_w + energy / seconds

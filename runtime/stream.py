@@ -62,9 +62,7 @@ class Pictures:
         return self._pixels[picture]
 
 
-def rendered_pictures(
-    seed: int, count: int, height: int, width: int, fps: float, device: torch.device
-) -> Pictures:
+def rendered_pictures(seed: int, count: int, height: int, width: int, fps: float, device: torch.device) -> Pictures:
     """Consecutive frames of a rendered drive, as a camera of `fps` sees them (within what can be drawn)."""
     drawn_fps = min(max(fps, 0.1), 999.0)
     drive = SceneStream(seed=seed, height=height, width=width, fps=drawn_fps)

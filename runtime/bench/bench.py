@@ -29,7 +29,7 @@ from gearshift.runtime.bench.forecast import binds, other_budgets
 from gearshift.runtime.bench.scenario import Scenario
 from gearshift.runtime.bench.summary import Document, summarise
 from gearshift.runtime.budget import Budget
-from gearshift.runtime.choices import Choices, choices_of
+from gearshift.runtime.choices import Choices, choices_of, mean_power_w
 from gearshift.runtime.dynamic import DynamicModel
 from gearshift.runtime.plan import best_single
 from gearshift.runtime.stream import Pictures, rendered_pictures, without_labels
@@ -130,17 +130,7 @@ def run_bench(
         return _document(bench, run, baselines)
 
 
-def stock_power_w(record: BundleRecord, period_s: float | None) -> float | None:
-    """Mean power of the stock model on frames that come every `period_s` (None: one after the other)."""
-    stock, idle = record.with_role("stock"), record.meter.idle_power_w
-    if stock.energy.net_j is None or idle is None:
-        return None
-    return idle + stock.energy.net_j / max(period_s or 0.0, stock.latency.median_ms / 1e3)
-
-
-def _prepare(
-    request: BenchRequest, meter: Meter, tell: Callable[[str], None], ready: Callable[[], None]
-) -> _Bench:
+def _prepare(request: BenchRequest, meter: Meter, tell: Callable[[str], None], ready: Callable[[], None]) -> _Bench:
     """Load, refuse what cannot work before anything takes long, measure, and warm up."""
     bundle = read_bundle(request.bundle or default_bundle())
     _refuse_blind_budgets(request.scenario, meter.read().reason)
@@ -161,7 +151,7 @@ def _prepare(
         choices,
         meter=meter,
         device=request.device,
-        stock_power_w=partial(stock_power_w, record),
+        stock_power_w=partial(mean_power_w, record.with_role("stock"), record.meter.idle_power_w),
         frame_period_s=1 / fps,
     )
     return _Bench(
@@ -257,8 +247,7 @@ def _at_size(bundle: Bundle, factory: PathFactory, frame: Tensor) -> Bundle:
     if (height, width) == (bundle.record.input_height, bundle.record.input_width):
         return bundle
     paths = tuple(
-        path.model_copy(update={"macs": count_macs(factory.build(path.spec), frame)})
-        for path in bundle.record.paths
+        path.model_copy(update={"macs": count_macs(factory.build(path.spec), frame)}) for path in bundle.record.paths
     )
     sized = {"input_height": height, "input_width": width, "paths": paths}
     return replace(bundle, record=bundle.record.model_copy(update=sized))
@@ -301,6 +290,7 @@ def _summary(bench: _Bench, run: Run) -> Document:
 
 def _document(bench: _Bench, run: Run, baselines: dict[str, Document]) -> Document:
     request, record, budget = bench.request, bench.record, run.budgets[0][1]
+    stock_w = mean_power_w(record.with_role("stock"), record.meter.idle_power_w, bench.period_s)
     return {
         "report": "runtime bench",
         "schema_version": REPORT_SCHEMA,
@@ -323,7 +313,7 @@ def _document(bench: _Bench, run: Run, baselines: dict[str, Document]) -> Docume
         "shortfall": run.unmet,
         "run": _summary(bench, run),
         "baselines": baselines,
-        "other_budgets": other_budgets(bench.choices, bench.period_s, stock_power_w(record, bench.period_s)),
+        "other_budgets": other_budgets(bench.choices, bench.period_s, stock_w),
         "frontier": [{"path": path.id, **path.model_dump(exclude={"transforms"})} for path in record.paths],
         "where_cost_goes": _where_cost_goes(bench),
         "trace": _trace(run),

@@ -99,9 +99,7 @@ def _latency_limit(limit: LatencyLimit, frames: Sequence[Served]) -> Values:
     bound_ms = limit.seconds * 1e3
     achieved = None
     if len(latencies):
-        achieved = float(
-            latencies.mean() if limit.quantile is None else np.quantile(latencies, limit.quantile)
-        )
+        achieved = float(latencies.mean() if limit.quantile is None else np.quantile(latencies, limit.quantile))
     return {
         "kind": "latency" if limit.quantile is None else f"latency p{limit.quantile * 100:g}",
         "unit": "ms",

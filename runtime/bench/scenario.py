@@ -86,8 +86,7 @@ class Scenario(_Section):
             seconds=seconds,
             budgets=[BudgetStep(at_s=step.at_s * pace, budget=step.budget) for step in self.budgets],
             loads=[
-                Load(from_s=load.from_s * pace, to_s=load.to_s * pace, processes=load.processes)
-                for load in self.loads
+                Load(from_s=load.from_s * pace, to_s=load.to_s * pace, processes=load.processes) for load in self.loads
             ],
         )
 

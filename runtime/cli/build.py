@@ -144,9 +144,7 @@ class Build:
         return self._judged(frames, RENDERED, by_labels=same and not self.unlabelled)
 
     @staticmethod
-    def _judged(
-        frames: list[LabelledFrame], name: str, *, by_labels: bool
-    ) -> tuple[list[LabelledFrame], str]:
+    def _judged(frames: list[LabelledFrame], name: str, *, by_labels: bool) -> tuple[list[LabelledFrame], str]:
         return (frames, name) if by_labels else (without_labels(frames), f"{name} (agreement)")
 
 

@@ -17,9 +17,7 @@ from gearshift.runtime.cli.paths import Paths
 from gearshift.runtime.cli.profile import ProfileCommand
 from gearshift.runtime.cli.report import Report
 
-DESCRIPTION = (
-    "Hold a power, energy or latency budget by shifting between paths through a vision model's weights."
-)
+DESCRIPTION = "Hold a power, energy or latency budget by shifting between paths through a vision model's weights."
 COMMANDS: dict[str, tuple[type, str]] = {
     "bench": (Bench, "run a stream under budgets and report how they were held"),
     "build": (Build, "make, cost and judge the paths of a model, and keep the frontier as a bundle"),
