@@ -35,9 +35,10 @@ class Settings:
     Attributes:
         dwell_frames: Frames that a path runs at least before a dearer one may replace it.
         window_s: Over which a mean budget must hold.
-        margin: Part of an energy allowance that is within its error: a path that exceeds it by less is run
-            until the bucket shows a debt, and while two paths take turns so much is held back.
-        excess: Part of the allowance by which single windows may exceed it while two paths take turns.
+        margin: Part of an energy allowance that lies within its error. A single path may exceed it by so much,
+            debts included; while two paths take turns so much is held back.
+        excess: Part of the allowance by which the active path may exceed it before it is left, and single
+            windows while two paths take turns. The mean keeps the budget: what is overspent is paid back.
         hysteresis: A dearer path than the active one must clear the latency limit by this share.
         sensor_s: Over which the power sensor averages.
     """
@@ -77,6 +78,8 @@ class State:
         frames_on_active: Frames it has run since it was chosen.
         latency, rhythm, energy: What frames and meter have taught.
         bucket_j: Joules saved (or, negative, overspent) against the allowance.
+        owed_j: Joules by which the meter showed more than was expected, not yet taken out of the bucket: they
+            are taken bit by bit, since a part of them is the meter's noise.
         in_turn: Whether two paths take turns, and the margin is held back.
         spent_j, elapsed_s: Since the mission began.
         budget: The budget that the bucket belongs to; another one empties it.
@@ -88,6 +91,7 @@ class State:
     rhythm: Rhythm
     energy: EnergyEstimate = field(default_factory=EnergyEstimate)
     bucket_j: float = 0.0
+    owed_j: float = 0.0
     in_turn: bool = False
     spent_j: float = 0.0
     elapsed_s: float = 0.0
@@ -162,10 +166,16 @@ def latency_quantile_s(state: State, choices: Choices, index: int, quantile: flo
 
 def _with_budget(state: State, budget: Budget) -> State:
     """Begin anew what belongs to a budget; a mission that is in the new one as well goes on."""
-    state = replace(state, budget=budget, bucket_j=0.0, in_turn=False)
-    if state.budget is None or budget.mission != state.budget.mission:
-        state = replace(state, spent_j=0.0, elapsed_s=0.0)
-    return state
+    goes_on = state.budget is not None and budget.mission == state.budget.mission
+    return replace(
+        state,
+        budget=budget,
+        bucket_j=0.0,
+        owed_j=0.0,
+        in_turn=False,
+        spent_j=state.spent_j if goes_on else 0.0,
+        elapsed_s=state.elapsed_s if goes_on else 0.0,
+    )
 
 
 # What was learnt from the last frame ------------------------------------------------------------------------
@@ -187,26 +197,25 @@ def _learn(state: State, reading: FrameReading, choices: Choices, settings: Sett
     return _book(learnt, reading, elapsed, choices, settings)
 
 
-def _book(
-    state: State, reading: FrameReading, elapsed_s: float, choices: Choices, settings: Settings
-) -> State:
+def _book(state: State, reading: FrameReading, elapsed_s: float, choices: Choices, settings: Settings) -> State:
     """Put the frame's allowance into the bucket and take its energy out, as corrected by the meter."""
     path, idle_w = choices.paths[reading.path], choices.idle_power_w
     if path.net_j is None or idle_w is None:
         return state
-    spent = path.net_j * state.hunger.ratio + idle_w * elapsed_s
+    spent, beyond = path.net_j * state.hunger.ratio + idle_w * elapsed_s, 0.0
     energy = state.energy.book(path.net_j, elapsed_s, settings.sensor_s)
     if reading.power_w is not None:
         energy, beyond = energy.read(reading.power_w, idle_w, settings.window_s)
-        spent += beyond
-    state = replace(state, energy=energy, spent_j=state.spent_j + spent)
+    owed = state.owed_j + beyond
+    paid = -owed * math.expm1(-max(0.0, elapsed_s) / (PAYBACK_WINDOWS * settings.window_s))
+    state = replace(state, energy=energy, spent_j=state.spent_j + spent + beyond, owed_j=owed - paid)
     allowance = _allowance(state)
     if allowance is None or reading.period_s is None:  # the first frame: part of a period only
         return state
     kept = 1 - settings.margin if state.in_turn else 1.0
     period = state.rhythm.period_with(state.latency.expected_s(choices, reading.path))
     deepest = -allowance.joules(period) / period * settings.window_s  # older debts are forgiven
-    bucket = state.bucket_j + kept * allowance.joules(elapsed_s) - spent
+    bucket = state.bucket_j + kept * allowance.joules(elapsed_s) - spent - paid
     return replace(state, bucket_j=max(deepest, bucket))
 
 
@@ -315,7 +324,9 @@ def _pick(state: State, candidates: Sequence[int], choices: Choices, settings: S
     debt_w = max(0.0, -state.bucket_j) / (PAYBACK_WINDOWS * settings.window_s)
     costs = {index: _cost(state, choices, index, allowance) for index in candidates}
     drains = {index: cost.needed_j - cost.allowed_j + debt_w * cost.period_s for index, cost in costs.items()}
-    within = [index for index, cost in costs.items() if drains[index] <= settings.margin * cost.allowed_j]
+    within = [
+        index for index, cost in costs.items() if drains[index] <= _tolerance(state, index, settings) * cost.allowed_j
+    ]
     best = max(within, key=lambda index: (choices.paths[index].quality, -drains[index]), default=None)
     turns = _turns(costs, drains, choices, settings)
     if turns is not None and (best is None or turns.quality > choices.paths[best].quality + WORTHWHILE):
@@ -328,6 +339,11 @@ def _pick(state: State, candidates: Sequence[int], choices: Choices, settings: S
     return _Pick(least, bucket, shortfall=_energy_shortfall(state, costs[least], settings))
 
 
+def _tolerance(state: State, index: int, settings: Settings) -> float:
+    """By how much a path may exceed the allowance, debts included: more if it runs already, lest it flap."""
+    return settings.excess if index == state.active and not state.in_turn else settings.margin
+
+
 def _cost(state: State, choices: Choices, index: int, allowance: _Allowance) -> _Cost:
     period = state.rhythm.period_with(state.latency.expected_s(choices, index))
     net = choices.paths[index].net_j or 0.0
@@ -335,9 +351,7 @@ def _cost(state: State, choices: Choices, index: int, allowance: _Allowance) -> 
     return _Cost(needed, allowance.joules(period), period)
 
 
-def _turns(
-    costs: dict[int, _Cost], drains: dict[int, float], choices: Choices, settings: Settings
-) -> Turns | None:
+def _turns(costs: dict[int, _Cost], drains: dict[int, float], choices: Choices, settings: Settings) -> Turns | None:
     """The best pair of paths, the margin held back."""
     options = [
         Option(
@@ -376,9 +390,7 @@ def _latency_shortfall(state: State, choices: Choices) -> str:
     limit = _limits(state).latency
     if limit is None:
         return ""
-    least = min(
-        state.latency.quantile_s(choices, index, limit.quantile) for index in range(len(choices.paths))
-    )
+    least = min(state.latency.quantile_s(choices, index, limit.quantile) for index in range(len(choices.paths)))
     return f"no path meets {limit.seconds * 1e3:.4g} ms; the fastest needs {least * 1e3:.3g} ms"
 
 

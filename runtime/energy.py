@@ -27,6 +27,7 @@ class EnergyEstimate:
         span_s, span_net_j: Since the last reading: time, and net energy that the sensor should have shown.
         matched_s, matched_net_j: The same for the readings since hunger was last updated.
         metered_net_j: What the meter says of these.
+        doubtful_j: Joules beyond the expectation by a single far observation: spent if the next one agrees.
     """
 
     hunger: LogRatio = FIRST_GUESS
@@ -36,6 +37,7 @@ class EnergyEstimate:
     matched_s: float = 0.0
     matched_net_j: float = 0.0
     metered_net_j: float = 0.0
+    doubtful_j: float = 0.0
 
     def book(self, net_j: float, elapsed_s: float, sensor_s: float) -> "EnergyEstimate":
         """Note a frame.
@@ -76,11 +78,15 @@ class EnergyEstimate:
         return matched._update() if matched.matched_s >= window_s - 1e-9 else (matched, 0.0)
 
     def _update(self) -> tuple["EnergyEstimate", float]:
-        """Update hunger; what it takes for an outlier is not booked either."""
-        begun = replace(self, matched_s=0.0, matched_net_j=0.0, metered_net_j=0.0)
+        """Update hunger; what may be an outlier is booked when a second one confirms it."""
+        begun = replace(self, matched_s=0.0, matched_net_j=0.0, metered_net_j=0.0, doubtful_j=0.0)
         if self.matched_net_j <= 0:
             return begun, 0.0
         ratio = self.metered_net_j / self.matched_net_j
         hunger = self.hunger.observe(math.log(min(max(ratio, 1 / LARGEST_RATIO), LARGEST_RATIO)))
         beyond = self.metered_net_j - self.hunger.ratio * self.matched_net_j
-        return replace(begun, hunger=hunger), beyond if hunger.far == 0 else 0.0
+        if hunger.far == 0:
+            return replace(begun, hunger=hunger), beyond
+        if hunger.far == self.hunger.far:
+            return replace(begun, hunger=hunger), self.doubtful_j + beyond
+        return replace(begun, hunger=hunger, doubtful_j=beyond), 0.0

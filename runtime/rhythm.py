@@ -14,6 +14,7 @@ WAITED_SHARE = 0.02
 CLEARLY_WAITED_SHARE = 0.1
 LONGEST_PAUSE = 3.0
 """A pause counts as at most so many periods: it says little about the rate."""
+LEAST_OVERLAP = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class Rhythm:
                 period = known if period is None else period + MEMORY * (known - period)
                 waiting = waited if self.period_s is None else waiting + MEMORY * (waited - waiting)
             if waiting < WAITED_SHARE:
-                overlap += MEMORY * (min(1.0, period_s / last) - overlap)
+                overlap += MEMORY * (min(1.0, max(LEAST_OVERLAP, period_s / last)) - overlap)
         return Rhythm(
             period_s=period,
             waiting=waiting,

@@ -69,7 +69,7 @@ class Meter:
         at = min(max(bisect.bisect_right(self.times, time_s), 1), len(self.times) - 1)
         before, after = self.times[at - 1], self.times[at]
         share = min(max((time_s - before) / (after - before), 0.0), 1.0) if after > before else 1.0
-        return self.idle_w * max(time_s, 0.0) + self.net[at - 1] + share * (self.net[at] - self.net[at - 1])
+        return self.idle_w * time_s + self.net[at - 1] + share * (self.net[at] - self.net[at - 1])
 
     def power_w(self, start_s: float, end_s: float) -> float:
         return (self.energy_j(end_s) - self.energy_j(start_s)) / (end_s - start_s)
