@@ -36,6 +36,7 @@ from gearshift.runtime.stream import Pictures, rendered_pictures, without_labels
 
 REPORT_SCHEMA = 1
 IDLE_SECONDS = 2.0
+COST_ROUNDS, COST_WINDOW_S = 5, 0.2
 STOCK_HEADROOM = 0.95
 """Without a rate asked for, the camera's is this share of what the stock model keeps up with."""
 
@@ -231,7 +232,7 @@ def _costs(
         if shown is not None:
             bundle = _at_size(bundle, factory, shown.pixels(0))
         tell(f"measuring {len(bundle.record.paths)} paths here, in turn")
-        return remeasure(bundle, factory, meter, request.device, rounds=5, idle=idle, window_s=0.2)
+        return remeasure(bundle, factory, meter, request.device, rounds=COST_ROUNDS, idle=idle, window_s=COST_WINDOW_S)
     record = bundle.record
     foreign = bundle.foreign_to(identify(request.device))
     if foreign is not None:
