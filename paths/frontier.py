@@ -7,9 +7,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def pareto(
-    items: Sequence[Item], quality: Callable[[Item], float], *costs: Callable[[Item], float]
-) -> list[Item]:
+def pareto(items: Sequence[Item], quality: Callable[[Item], float], *costs: Callable[[Item], float]) -> list[Item]:
     """Keep the items that no other beats: at least as good in quality and in every cost, and better in one.
 
     Of exact equals the first is kept. Sorted by descending quality, then ascending costs.
@@ -27,9 +25,7 @@ def _no_dearer(costs: Sequence[float], others: Sequence[float]) -> bool:
     return all(ours <= theirs for ours, theirs in zip(costs, others, strict=True))
 
 
-def concave_hull(
-    items: Sequence[Item], quality: Callable[[Item], float], cost: Callable[[Item], float]
-) -> list[Item]:
+def concave_hull(items: Sequence[Item], quality: Callable[[Item], float], cost: Callable[[Item], float]) -> list[Item]:
     """Keep the Pareto items on the upper concave hull of quality over cost, by ascending cost.
 
     Mixing two neighbours in time reaches every point between them; an item below the hull is never the best

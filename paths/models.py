@@ -108,15 +108,12 @@ def _from_pretrained(name: str) -> tuple[Any, dict[str, Any]]:
             )
             return loaded
     except SafetensorError as error:
-        raise CheckpointError(
-            f"the weights of {name} are damaged or cut short: {error}; fetch them again"
-        ) from error
+        raise CheckpointError(f"the weights of {name} are damaged or cut short: {error}; fetch them again") from error
     except OSError as error:
         if local:
             raise CheckpointError(f"the checkpoint {name} cannot be read: {_one_line(error)}") from error
         raise ModelError(
-            f"{name} is no folder here and could not be fetched from the hub; "
-            "check the name, or give a local folder"
+            f"{name} is no folder here and could not be fetched from the hub; check the name, or give a local folder"
         ) from error
     except _NOT_LOADABLE as error:
         raise CheckpointError(f"the checkpoint {name} cannot be loaded: {_one_line(error)}") from error

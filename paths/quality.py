@@ -87,13 +87,9 @@ class ConfusionQuality:
         if not bool(matrix.sum()):
             raise DataError("no labelled pixel: every label is the ignore index; give frames with labels")
         iou = true_positive / union
-        per_class = tuple(
-            float(value) if bool(size) else None for value, size in zip(iou, union, strict=True)
-        )
+        per_class = tuple(float(value) if bool(size) else None for value, size in zip(iou, union, strict=True))
         present = [value for value in per_class if value is not None]
-        return Quality(
-            metric="mIoU", value=sum(present) / len(present), per_class=per_class, images=self._images
-        )
+        return Quality(metric="mIoU", value=sum(present) / len(present), per_class=per_class, images=self._images)
 
 
 def class_map(logits: Tensor, size: tuple[int, int]) -> Tensor:

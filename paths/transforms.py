@@ -125,9 +125,7 @@ class _Count(Transform):
     @classmethod
     def read(cls, text: str | None) -> Self:
         if text is None or not re.fullmatch(_NUMBER, text):
-            raise SpecError(
-                f'{cls.name}="{text or ""}" is not a number of channels; write, e.g., "{cls.name}=256"'
-            )
+            raise SpecError(f'{cls.name}="{text or ""}" is not a number of channels; write, e.g., "{cls.name}=256"')
         return cls(int(text))
 
 
@@ -179,9 +177,7 @@ class InputSize(Transform):
             return cls(percent=int(match[1]))
         if text is not None and (match := re.fullmatch(f"{_NUMBER}(?:x{_NUMBER})?", text)):
             return cls(height=int(match[1]), width=int(match[2] or match[1]))
-        raise SpecError(
-            f'size="{text or ""}" is neither HxW nor a percentage; write "size=384x512" or "size=75%"'
-        )
+        raise SpecError(f'size="{text or ""}" is neither HxW nor a percentage; write "size=384x512" or "size=75%"')
 
     def resolve(self, height: int, width: int) -> tuple[int, int]:
         """Return the size at which a frame of `height` x `width` is run."""

@@ -68,8 +68,7 @@ class SegformerFamily:
         if not _fits(stock, height, width):
             smallest = next(side for side in range(1, 4096) if _fits(stock, side, side))
             raise InputError(
-                f"a frame of {height}x{width} is too small for this model; "
-                f"the minimum is {smallest}x{smallest}"
+                f"a frame of {height}x{width} is too small for this model; the minimum is {smallest}x{smallest}"
             )
 
     def depths(self, stock: Any) -> list[int]:
@@ -128,9 +127,7 @@ class LosslessSegformer(nn.Module):
         """
         asked = sorted(name for name, value in others.items() if value is not None and value is not False)
         if asked:
-            raise InputError(
-                f"a lossless path gives logits and hidden states, not {asked[0]}; use the stock form"
-            )
+            raise InputError(f"a lossless path gives logits and hidden states, not {asked[0]}; use the stock form")
         maps = encode(self.stages, pixel_values.contiguous(memory_format=torch.channels_last))
         output = SemanticSegmenterOutput(
             logits=self.decode_head(maps), hidden_states=tuple(maps) if output_hidden_states else None
@@ -141,9 +138,7 @@ class LosslessSegformer(nn.Module):
 def check_rewritable(stock: Any) -> None:
     """Raise `PathRefusedError` where a module is not transformers' own, or the last stage stays tokens."""
     if not stock.config.reshape_last_stage:
-        raise PathRefusedError(
-            "lossless needs reshape_last_stage=True, and this model's configuration says False"
-        )
+        raise PathRefusedError("lossless needs reshape_last_stage=True, and this model's configuration says False")
     for module, expected in _parts(stock):
         if type(module) is not expected:
             raise PathRefusedError(
@@ -180,9 +175,7 @@ def skipped_blocks(stock: Any, spec: PathSpec) -> set[tuple[int, int]]:
     if isinstance(kept, Blocks):
         if len(kept.kept) != len(depths) or any(k > d for k, d in zip(kept.kept, depths, strict=True)):
             most = "-".join(map(str, depths))
-            raise PathRefusedError(
-                f"blocks={kept.value()} does not fit; this model has blocks={most} at most"
-            )
+            raise PathRefusedError(f"blocks={kept.value()} does not fit; this model has blocks={most} at most")
         skipped |= {(stage, block) for stage, d in enumerate(depths) for block in range(kept.kept[stage], d)}
     single = spec.get("skip")
     if isinstance(single, Skip):

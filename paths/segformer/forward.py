@@ -80,9 +80,7 @@ def attend(attention: Any, tokens: Tensor, height: int, width: int) -> Tensor:
         rewritten: Tensor = attention(tokens, height, width)
         return rewritten
     reduced = reduce_sequence(attention, tokens, height, width)
-    return attend_heads(
-        attention, attention.q_proj(tokens), attention.k_proj(reduced), attention.v_proj(reduced)
-    )
+    return attend_heads(attention, attention.q_proj(tokens), attention.k_proj(reduced), attention.v_proj(reduced))
 
 
 def attend_heads(attention: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -103,9 +101,7 @@ def reduce_sequence(attention: Any, tokens: Tensor, height: int, width: int) -> 
     if attention.sequence_reduction_ratio == 1:
         return tokens
     reduction = attention.sequence_reduction
-    reduced: Tensor = reduction.layer_norm(
-        as_tokens(reduction.sequence_reduction(as_image(tokens, height, width)))
-    )
+    reduced: Tensor = reduction.layer_norm(as_tokens(reduction.sequence_reduction(as_image(tokens, height, width))))
     return reduced
 
 

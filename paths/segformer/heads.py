@@ -37,9 +37,7 @@ class Slicing:
             ("decoder", self.decoder, head.linear_fuse.out_channels),
         ):
             if kept is not None and not 1 <= kept <= available:
-                raise PathRefusedError(
-                    f"{name}={kept} is out of range; this model's decoder allows 1 to {available}"
-                )
+                raise PathRefusedError(f"{name}={kept} is out of range; this model's decoder allows 1 to {available}")
 
     def channels_per_stage(self, head: Any) -> list[int]:
         """Fuse input channels kept of each stage, shallowest stage first."""
@@ -191,9 +189,7 @@ class FoldedHead(nn.Module):
         weight, bias = head.classifier.weight.detach()[:, :, 0, 0], head.classifier.bias.detach()
         if not whole:
             weight = derived.get(f"{prefix}/classifier", lambda: output.classifier_weight)
-            bias = derived.get(
-                f"{prefix}/classifier_bias", lambda: output.classifier_bias.to(output.fuse.dtype)
-            )
+            bias = derived.get(f"{prefix}/classifier_bias", lambda: output.classifier_bias.to(output.fuse.dtype))
         self.register_buffer("shift", shift, persistent=False)
         self.register_buffer("classifier_weight", weight, persistent=False)
         self.register_buffer("classifier_bias", bias, persistent=False)
@@ -233,9 +229,7 @@ class FoldedHead(nn.Module):
 class _FoldedStage(nn.Module):
     """One stage's map into the fused channels: one matrix, or two where that is cheaper."""
 
-    def __init__(
-        self, head: Any, stage: int, kept: int, output: _Output, key: str, derived: DerivedTensors
-    ) -> None:
+    def __init__(self, head: Any, stage: int, kept: int, output: _Output, key: str, derived: DerivedTensors) -> None:
         super().__init__()
         self.kept = kept
         proj, fuse = head.linear_projections[stage].proj, _stage_slice(head, stage, kept, output)
@@ -244,9 +238,7 @@ class _FoldedStage(nn.Module):
         if not kept:
             return
         if self.factored:
-            weight = derived.get(
-                f"{key}/outer={kept}", lambda: (output.scale[:, None] * fuse).to(proj.weight.dtype)
-            )
+            weight = derived.get(f"{key}/outer={kept}", lambda: (output.scale[:, None] * fuse).to(proj.weight.dtype))
             self.register_buffer("inner", proj.weight.detach()[:kept], persistent=False)
         else:
             weight = derived.get(f"{key}/channels={kept}", lambda: _folded(proj, kept, fuse, output))
@@ -299,8 +291,7 @@ def check_foldable(head: Any) -> None:
     fault = next(_faults(head), None)
     if fault is not None:
         raise PathRefusedError(
-            f"the decoder can be neither folded nor sliced: {fault}; "
-            "use paths without lossless, fuse and decoder"
+            f"the decoder can be neither folded nor sliced: {fault}; use paths without lossless, fuse and decoder"
         )
 
 

@@ -34,13 +34,9 @@ def test_an_older_file_is_replaced(tmp_path: Path) -> None:
     assert names(tmp_path) == ["report.txt"]
 
 
-@pytest.mark.parametrize(
-    "fault", [ValueError("made"), KeyboardInterrupt(), OSError(28, "No space left on device")]
-)
+@pytest.mark.parametrize("fault", [ValueError("made"), KeyboardInterrupt(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize("older", [None, "older"])
-def test_an_interrupted_write_leaves_what_was_there(
-    older: str | None, fault: BaseException, tmp_path: Path
-) -> None:
+def test_an_interrupted_write_leaves_what_was_there(older: str | None, fault: BaseException, tmp_path: Path) -> None:
     file = tmp_path / "report.txt"
     if older is not None:
         file.write_text(older)
@@ -101,18 +97,14 @@ def test_a_place_that_cannot_be_written_is_refused(place: str, reason: str, tmp_
     (tmp_path / "folder" / "kept").write_text("kept")
     with pytest.raises(OutputError) as caught:
         write_text(tmp_path / place, "new")
-    assert str(caught.value) == (
-        f"cannot write {tmp_path / place}: {reason}; choose a folder that you may write to"
-    )
+    assert str(caught.value) == (f"cannot write {tmp_path / place}: {reason}; choose a folder that you may write to")
     assert names(tmp_path) == ["file", "folder"]
     assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "kept").read_text() == "kept"
 
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner, max_size=4)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
 

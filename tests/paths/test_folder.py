@@ -224,9 +224,7 @@ def test_num_classes_that_bytes_cannot_hold(root: Path, num_classes: int) -> Non
 
 
 @given(values=arrays.arrays(np.uint8, SIZE, elements=st.integers(0, 255)), ignored=st.integers(0, 255))
-def test_labels_round_trip(
-    tmp_path_factory: pytest.TempPathFactory, values: np.ndarray, ignored: int
-) -> None:
+def test_labels_round_trip(tmp_path_factory: pytest.TempPathFactory, values: np.ndarray, ignored: int) -> None:
     root = tmp_path_factory.mktemp("folder")
     (root / "images").mkdir()
     (root / "labels").mkdir()
@@ -299,9 +297,7 @@ def test_normalise_equals_the_formula() -> None:
     assert batch.shape == (1, 3, 5, 7)
     assert batch.dtype == torch.float32
     assert batch.is_contiguous()
-    torch.testing.assert_close(
-        batch[0].permute(1, 2, 0).double(), torch.from_numpy(expected), rtol=0, atol=1e-6
-    )
+    torch.testing.assert_close(batch[0].permute(1, 2, 0).double(), torch.from_numpy(expected), rtol=0, atol=1e-6)
 
 
 def test_normalise_takes_one_a_batch_or_a_list() -> None:

@@ -155,10 +155,7 @@ def test_a_folder_needs_no_prefix(stock: Any, checkpoint: Path) -> None:
 
 
 def test_half_precision_weights_are_loaded_in_single(stock: Any, tmp_path: Path) -> None:
-    halves = {
-        name: value.half() if value.is_floating_point() else value
-        for name, value in stock.state_dict().items()
-    }
+    halves = {name: value.half() if value.is_floating_point() else value for name, value in stock.state_dict().items()}
     module = load_model(f"hf:{write(tmp_path / 'half', stock, halves, dtype='float16')}").module
     assert module.dtype == torch.float32
     assert all(value.dtype != torch.float16 for value in module.state_dict().values())
@@ -204,9 +201,7 @@ def damage(weights: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
     ],
 )
 @pytest.mark.parametrize("layout", ["newer", "older"])
-def test_weights_that_do_not_fit_are_named(
-    layout: str, kind: str, said: str, stock: Any, tmp_path: Path
-) -> None:
+def test_weights_that_do_not_fit_are_named(layout: str, kind: str, said: str, stock: Any, tmp_path: Path) -> None:
     weights = damage(stock.state_dict(), kind)
     if layout == "older":
         weights = {older_name(name): value for name, value in weights.items()}
@@ -229,9 +224,7 @@ def test_a_file_cut_short_is_refused(share: float, checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999, 1.0])
-def test_weights_in_pickled_form_are_read_whole_or_refused(
-    share: float, stock: Any, checkpoint: Path
-) -> None:
+def test_weights_in_pickled_form_are_read_whole_or_refused(share: float, stock: Any, checkpoint: Path) -> None:
     (checkpoint / "model.safetensors").unlink()
     file = checkpoint / "pytorch_model.bin"
     torch.save(dict(stock.state_dict()), file)
@@ -296,8 +289,7 @@ def test_what_is_neither_here_nor_on_the_hub_is_refused(name: str, monkeypatch: 
     monkeypatch.setattr(SegformerForSemanticSegmentation, "from_pretrained", offline)
     said = refusal(ModelError, f"hf:{name}")
     assert said == (
-        f"{name} is no folder here and could not be fetched from the hub; "
-        "check the name, or give a local folder"
+        f"{name} is no folder here and could not be fetched from the hub; check the name, or give a local folder"
     )
 
 

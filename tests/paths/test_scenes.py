@@ -44,9 +44,7 @@ def test_default_frame_is_rgb_bytes_with_a_label_each() -> None:
     width=st.integers(16, 128),
     indices=st.lists(st.integers(0, 4000), min_size=2, max_size=4),
 )
-def test_frames_do_not_depend_on_the_order_of_access(
-    seed: int, height: int, width: int, indices: list[int]
-) -> None:
+def test_frames_do_not_depend_on_the_order_of_access(seed: int, height: int, width: int, indices: list[int]) -> None:
     stream = SceneStream(seed=seed, height=height, width=width)
     forth = {index: digest(stream.frame(index)) for index in indices}
     for index in reversed(indices):
@@ -69,9 +67,7 @@ def test_another_process_renders_the_same_bytes() -> None:
         "print(hashlib.sha256(f.image.tobytes() + f.labels.tobytes()).hexdigest())"
     )
     root = Path(__file__).parents[2]
-    out = subprocess.run(
-        [sys.executable, "-c", program], cwd=root, check=True, capture_output=True, text=True
-    )
+    out = subprocess.run([sys.executable, "-c", program], cwd=root, check=True, capture_output=True, text=True)
     assert out.stdout.strip() == digest(SceneStream(seed=11, **SMALL).frame(1234))
 
 

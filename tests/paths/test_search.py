@@ -76,16 +76,12 @@ class Space:
         return Search(self, self, frame, effort, journal, timer=self.times, **others)  # type: ignore[arg-type]
 
 
-def simple_space(
-    losses: Mapping[Transform, float], savings: Mapping[Transform, float], merged: float = 1.0
-) -> Space:
+def simple_space(losses: Mapping[Transform, float], savings: Mapping[Transform, float], merged: float = 1.0) -> Space:
     """Losses add, savings multiply, as the search supposes; `merged` is what qkv does to time."""
 
     def settings(spec: PathSpec) -> list[Transform]:
         skip = spec.get("skip")
-        blocks = [
-            block for block in BLOCKS if isinstance(skip, Skip) and set(block.blocks) <= set(skip.blocks)
-        ]
+        blocks = [block for block in BLOCKS if isinstance(skip, Skip) and set(block.blocks) <= set(skip.blocks)]
         return [*blocks, *(item for item in spec.transforms if item in losses and not isinstance(item, Skip))]
 
     return Space(
@@ -97,12 +93,8 @@ def simple_space(
 
 
 def a_space(**others: Any) -> Space:
-    losses = dict(
-        zip([*BLOCKS, *SIZES, *DECODERS], [0.01, 0.03, 0.2, 0.02, 0.08, 0.25, 0.005, 0.04], strict=True)
-    )
-    savings = dict(
-        zip([*BLOCKS, *SIZES, *DECODERS], [0.9, 0.9, 0.9, 0.7, 0.45, 0.25, 0.93, 0.85], strict=True)
-    )
+    losses = dict(zip([*BLOCKS, *SIZES, *DECODERS], [0.01, 0.03, 0.2, 0.02, 0.08, 0.25, 0.005, 0.04], strict=True))
+    savings = dict(zip([*BLOCKS, *SIZES, *DECODERS], [0.9, 0.9, 0.9, 0.7, 0.45, 0.25, 0.93, 0.85], strict=True))
     return simple_space(losses, savings, **others)
 
 
@@ -143,23 +135,19 @@ def test_the_frontier_of_a_known_space_is_found() -> None:
     assert len(set(space.judged)) < len(whole_space(LOSSLESS))
 
 
-@given(st.data())
-def test_the_frontier_of_any_space_of_its_kind_is_found(data: st.DataObject) -> None:
+@given(st.integers(0, 2**32))
+def test_the_frontier_of_any_space_of_its_kind_is_found(seed: int) -> None:
     """Blocks save equally, so that skipping the harmless ones first is right; the rest is free."""
-    share, loss = st.floats(0.5, 0.95), st.floats(0.001, 0.2)
-    kinds = [*BLOCKS, *SIZES, *DECODERS]
-    losses = {item: data.draw(loss) for item in kinds}
-    savings = {item: data.draw(share) for item in kinds}
-    savings |= dict.fromkeys(BLOCKS, data.draw(share))
+    rng = random.Random(seed)
+    losses = {item: rng.uniform(0.001, 0.2) for item in [*BLOCKS, *SIZES, *DECODERS]}
+    savings = {item: rng.uniform(0.5, 0.95) for item in losses} | dict.fromkeys(BLOCKS, rng.uniform(0.5, 0.95))
     for knob in (SIZES, DECODERS):  # a stronger setting loses more and saves more
-        for key, values in (
-            (losses, sorted(losses[item] for item in knob)),
-            (savings, sorted((savings[item] for item in knob), reverse=True)),
-        ):
-            key.update(zip(knob, values, strict=True))
+        losses |= dict(zip(knob, sorted(losses[item] for item in knob), strict=True))
+        savings |= dict(zip(knob, sorted((savings[item] for item in knob), reverse=True), strict=True))
     space = simple_space(losses, savings)
-    found, expected = figures(space.search().run()), best(space, LOSSLESS, 0.5)
-    assert set(found.values()) == set(expected.values())
+    found = figures(space.search().run()).values()
+    for quality, ratio in best(space, LOSSLESS, 0.5).values():
+        assert any(ours[0] >= quality - 1e-8 and ours[1] <= ratio + 1e-8 for ours in found)
 
 
 def test_less_effort_finds_a_part_of_it_and_keeps_its_ends() -> None:
@@ -215,9 +203,7 @@ def test_in_any_space_the_result_is_sound(space: Space, keep: int, recombined: i
     for slower, faster in pairwise(others):
         assert slower.latency_ratio > faster.latency_ratio
         assert slower.quality > faster.quality
-    assert [item.latency_ratio for item in found] == sorted(
-        (item.latency_ratio for item in found), reverse=True
-    )
+    assert [item.latency_ratio for item in found] == sorted((item.latency_ratio for item in found), reverse=True)
     assert len(space.judged) == len(set(space.judged))
 
 

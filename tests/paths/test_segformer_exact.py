@@ -105,18 +105,14 @@ def test_a_lossless_form_of_a_setting_computes_what_its_stock_form_does(
     exact: PathSpec, setting: PathSpec, factory: PathFactory
 ) -> None:
     pixels = frames()
-    assert_exact(
-        logits(factory.build(joined(exact, setting)), pixels), logits(factory.build(setting), pixels)
-    )
+    assert_exact(logits(factory.build(joined(exact, setting)), pixels), logits(factory.build(setting), pixels))
 
 
 def test_a_lossless_form_of_a_combination_computes_what_its_stock_form_does(
     exact: PathSpec, combination: PathSpec, factory: PathFactory
 ) -> None:
     pixels = frames(batch=2)
-    assert_exact(
-        logits(factory.build(joined(exact, combination)), pixels), logits(factory.build(combination), pixels)
-    )
+    assert_exact(logits(factory.build(joined(exact, combination)), pixels), logits(factory.build(combination), pixels))
 
 
 @pytest.mark.parametrize("width", [256, 768])
@@ -205,9 +201,7 @@ def rectified_moment(beta: float, gamma: float, power: int) -> float:
 
 
 @pytest.mark.parametrize("kept", [1, 64, 200, 255])
-def test_decoder_keeps_the_channels_that_matter_most_to_the_classifier(
-    kept: int, factory: PathFactory
-) -> None:
+def test_decoder_keeps_the_channels_that_matter_most_to_the_classifier(kept: int, factory: PathFactory) -> None:
     """The same as the stock model with every other channel replaced by its expected value."""
     head = factory.stock.decode_head
     pairs = list(zip(head.batch_norm.bias.tolist(), head.batch_norm.weight.tolist(), strict=True))
@@ -238,16 +232,12 @@ def test_keeping_everything_changes_nothing(text: str, factory: PathFactory) -> 
 
 
 @pytest.mark.parametrize("text", ["size=64x32", "size=50%", "size=150%", "size=33x95"])
-def test_size_is_the_stock_model_on_a_resized_frame_with_logits_resized_back(
-    text: str, factory: PathFactory
-) -> None:
+def test_size_is_the_stock_model_on_a_resized_frame_with_logits_resized_back(text: str, factory: PathFactory) -> None:
     spec, pixels = PathSpec.parse(text), frames(90, 130)
     path = factory.build(spec)
     size = spec.get("size").resolve(90, 130)  # type: ignore[union-attr]
     small = F.interpolate(pixels, size=size, mode="bilinear", align_corners=False)
-    expected = F.interpolate(
-        logits(factory.stock, small), size=(23, 33), mode="bilinear", align_corners=False
-    )
+    expected = F.interpolate(logits(factory.stock, small), size=(23, 33), mode="bilinear", align_corners=False)
     assert torch.equal(logits(path, pixels), expected)
     assert logits(factory.stock, pixels).shape[2:] == (23, 33)
 
@@ -262,9 +252,7 @@ def test_the_frames_own_size_changes_nothing(factory: PathFactory) -> None:
 # Every path
 
 
-def test_every_path_delivers_four_stages_at_strides_4_to_32(
-    combination: PathSpec, factory: PathFactory
-) -> None:
+def test_every_path_delivers_four_stages_at_strides_4_to_32(combination: PathSpec, factory: PathFactory) -> None:
     """B096: whatever is skipped or sliced, the decoder gets what it expects."""
     for spec in (combination, joined(PathSpec.parse("lossless"), combination)):
         with torch.inference_mode():
@@ -295,9 +283,7 @@ def test_shifting_there_and_back_changes_no_bit(stock: Any) -> None:
     assert torch.equal(logits(stock, pixels), stock_first)
 
 
-def test_building_more_paths_changes_no_bit_of_those_that_exist(
-    combination: PathSpec, factory: PathFactory
-) -> None:
+def test_building_more_paths_changes_no_bit_of_those_that_exist(combination: PathSpec, factory: PathFactory) -> None:
     pixels = frames(batch=1)
     before = logits(factory.stock, pixels)
     path = factory.build(combination)

@@ -42,14 +42,10 @@ def run(module: nn.Module, pixels: Tensor, **arguments: Any) -> Any:
 
 @pytest.mark.parametrize("text", ["stock", "fuse=300", "skip=0.0,0.1", "lossless", "lossless+qkv"])
 @pytest.mark.parametrize("size", [(7, 7), (1, 1), (28, 28), (28, 200), (200, 28)])
-def test_a_frame_that_is_too_small_is_refused_with_the_minimum(
-    size: tuple[int, int], text: str, stock: Any
-) -> None:
+def test_a_frame_that_is_too_small_is_refused_with_the_minimum(size: tuple[int, int], text: str, stock: Any) -> None:
     with pytest.raises(InputError) as caught:
         build_path(stock, PathSpec.parse(text))(torch.zeros(1, 3, *size))
-    assert str(caught.value) == (
-        f"a frame of {size[0]}x{size[1]} is too small for this model; the minimum is 29x29"
-    )
+    assert str(caught.value) == (f"a frame of {size[0]}x{size[1]} is too small for this model; the minimum is 29x29")
 
 
 @pytest.mark.parametrize(
@@ -113,9 +109,7 @@ def test_frames_of_another_shape_are_refused_with_the_remedy(shape: tuple[int, .
 
 def test_the_remedy_for_grey_images_works(path: nn.Module) -> None:
     grey = torch.randn(1, 1, 64, 64)
-    assert torch.equal(
-        run(path, grey.expand(-1, 3, -1, -1)).logits, run(path, grey.repeat(1, 3, 1, 1)).logits
-    )
+    assert torch.equal(run(path, grey.expand(-1, 3, -1, -1)).logits, run(path, grey.repeat(1, 3, 1, 1)).logits)
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int64, torch.bool])
@@ -135,9 +129,7 @@ def test_frames_of_another_precision_are_cast(kind: torch.dtype, path: nn.Module
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("text", FORMS)
-def test_a_model_in_half_precision_has_every_path(
-    text: str, kind: torch.dtype, make_stock: MakeStock
-) -> None:
+def test_a_model_in_half_precision_has_every_path(text: str, kind: torch.dtype, make_stock: MakeStock) -> None:
     model = make_stock()
     pixels = torch.randn(1, 3, 128, 128)
     expected = run(build_path(model, PathSpec.parse(text)), pixels).logits
@@ -206,9 +198,7 @@ def test_return_dict_is_understood_as_the_stock_model_does(path: nn.Module, stoc
 
 
 @pytest.mark.parametrize("text", ["stock", "fuse=300", "size=50%"])
-def test_a_stock_form_gives_loss_and_attentions_as_the_stock_model_does(
-    text: str, make_stock: MakeStock
-) -> None:
+def test_a_stock_form_gives_loss_and_attentions_as_the_stock_model_does(text: str, make_stock: MakeStock) -> None:
     model = make_stock(attention="eager")
     path = build_path(model, PathSpec.parse(text))
     pixels, labels = torch.randn(1, 3, 64, 64), torch.zeros(1, 64, 64).long()

@@ -40,9 +40,7 @@ def refusal(stock: Any, text: str) -> str:
         ),
     ],
 )
-def test_a_setting_that_does_not_fit_is_refused_with_what_does(
-    form: str, text: str, said: str, stock: Any
-) -> None:
+def test_a_setting_that_does_not_fit_is_refused_with_what_does(form: str, text: str, said: str, stock: Any) -> None:
     assert said in refusal(stock, form + text)
 
 
@@ -138,8 +136,7 @@ def test_a_head_that_is_not_plain_is_neither_folded_nor_sliced(
     model = make_stock()
     change(model.decode_head)
     assert refusal(model, text) == (
-        f"the decoder can be neither folded nor sliced: {reason}; "
-        "use paths without lossless, fuse and decoder"
+        f"the decoder can be neither folded nor sliced: {reason}; use paths without lossless, fuse and decoder"
     )
 
 
@@ -168,16 +165,13 @@ def test_such_a_model_still_has_its_other_paths(
         ("decode_head", "SegformerDecodeHead"),
     ],
 )
-def test_a_module_of_another_class_is_not_rewritten(
-    place: str, stock_class: str, make_stock: MakeStock
-) -> None:
+def test_a_module_of_another_class_is_not_rewritten(place: str, stock_class: str, make_stock: MakeStock) -> None:
     model = make_stock()
     module = model.get_submodule(place)
     module.__class__ = type("Own", (type(module),), {})
     for text in ("lossless", "lossless+qkv"):
         assert refusal(model, text) == (
-            f"lossless rewrites {stock_class}, and this model has Own in its place; "
-            "use paths without lossless"
+            f"lossless rewrites {stock_class}, and this model has Own in its place; use paths without lossless"
         )
     assert PathFactory(model).family.base(model) == [PathSpec()]
     build_path(model, PathSpec.parse("skip=2.0"))
@@ -223,9 +217,7 @@ def test_a_subclass_may_compute_something_else_and_is_no_family(make_stock: Make
         PathFactory(model)
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"labels": torch.zeros(1, 64, 96).long()}, {"output_attentions": True}]
-)
+@pytest.mark.parametrize("arguments", [{"labels": torch.zeros(1, 64, 96).long()}, {"output_attentions": True}])
 def test_a_lossless_path_says_what_it_does_not_return(arguments: dict[str, Any], stock: Any) -> None:
     path = build_path(stock, PathSpec.parse("lossless"))
     (name,) = arguments

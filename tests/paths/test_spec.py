@@ -196,8 +196,7 @@ def test_a_percentage_gives_multiples_of_32_and_never_shrinks_as_it_grows(
     larger = InputSize(percent=min(400, percent + more)).resolve(height, width)
     assert all(side >= 32 and side % 32 == 0 for side in sides)
     assert all(
-        abs(side - max(32, length * percent / 100)) <= 16
-        for side, length in zip(sides, (height, width), strict=True)
+        abs(side - max(32, length * percent / 100)) <= 16 for side, length in zip(sides, (height, width), strict=True)
     )
     assert all(a <= b for a, b in zip(sides, larger, strict=True))
 
