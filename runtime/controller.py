@@ -20,7 +20,7 @@ from gearshift.runtime.energy import EnergyEstimate
 from gearshift.runtime.estimate import LogRatio
 from gearshift.runtime.latency import LatencyEstimate
 from gearshift.runtime.rhythm import Rhythm
-from gearshift.runtime.turns import Option, Turns, best_turns
+from gearshift.runtime.turns import Option, Turns, best_turns, turns_of
 
 PAYBACK_WINDOWS = 4.0
 """What was overspent is saved again over so many windows."""
@@ -80,7 +80,7 @@ class State:
         bucket_j: Joules saved (or, negative, overspent) against the allowance.
         owed_j: Joules by which the meter showed more than was expected, not yet taken out of the bucket: they
             are taken bit by bit, since a part of them is the meter's noise.
-        in_turn: Whether two paths take turns, and the margin is held back.
+        pair: The two paths that take turns, the saving one first; None while a single path runs.
         spent_j, elapsed_s: Since the mission began.
         budget: The budget that the bucket belongs to; another one empties it.
     """
@@ -92,7 +92,7 @@ class State:
     energy: EnergyEstimate = field(default_factory=EnergyEstimate)
     bucket_j: float = 0.0
     owed_j: float = 0.0
-    in_turn: bool = False
+    pair: tuple[int, int] | None = None
     spent_j: float = 0.0
     elapsed_s: float = 0.0
     budget: Budget | None = None
@@ -172,7 +172,7 @@ def _with_budget(state: State, budget: Budget) -> State:
         budget=budget,
         bucket_j=0.0,
         owed_j=0.0,
-        in_turn=False,
+        pair=None,
         spent_j=state.spent_j if goes_on else 0.0,
         elapsed_s=state.elapsed_s if goes_on else 0.0,
     )
@@ -212,7 +212,7 @@ def _book(state: State, reading: FrameReading, elapsed_s: float, choices: Choice
     allowance = _allowance(state)
     if allowance is None or reading.period_s is None:  # the first frame: part of a period only
         return state
-    kept = 1 - settings.margin if state.in_turn else 1.0
+    kept = 1.0 if state.pair is None else 1 - settings.margin
     period = state.rhythm.period_with(state.latency.expected_s(choices, reading.path))
     deepest = -allowance.joules(period) / period * settings.window_s  # older debts are forgiven
     bucket = state.bucket_j + kept * allowance.joules(elapsed_s) - spent - paid
@@ -292,7 +292,7 @@ def _choose(state: State, choices: Choices, settings: Settings) -> Decision:
         active=path,
         frames_on_active=state.frames_on_active if path == state.active else 0,
         bucket_j=pick.bucket_j,
-        in_turn=pick.turns is not None,
+        pair=None if pick.turns is None else (pick.turns.base.index, pick.turns.high.index),
     )
     return Decision(state=chosen, path=path, met=not shortfall, shortfall=shortfall)
 
@@ -328,7 +328,11 @@ def _pick(state: State, candidates: Sequence[int], choices: Choices, settings: S
         index for index, cost in costs.items() if drains[index] <= _tolerance(state, index, settings) * cost.allowed_j
     ]
     best = max(within, key=lambda index: (choices.paths[index].quality, -drains[index]), default=None)
-    turns = _turns(costs, drains, choices, settings)
+    options = _options(costs, drains, choices, settings)
+    begun = _begun_turns(state, options, settings)
+    if begun is not None:
+        return _in_turn(state, begun)
+    turns = _best_turns(options, costs, settings)
     if turns is not None and (best is None or turns.quality > choices.paths[best].quality + WORTHWHILE):
         return _in_turn(state, turns)
     bucket = min(state.bucket_j, 0.0)
@@ -340,8 +344,10 @@ def _pick(state: State, candidates: Sequence[int], choices: Choices, settings: S
 
 
 def _tolerance(state: State, index: int, settings: Settings) -> float:
-    """By how much a path may exceed the allowance, debts included: more if it runs already, lest it flap."""
-    return settings.excess if index == state.active and not state.in_turn else settings.margin
+    """By how much a path may exceed the allowance, debts included: the more, the less would change."""
+    if state.pair is not None:
+        return 0.0
+    return settings.excess if index == state.active else settings.margin
 
 
 def _cost(state: State, choices: Choices, index: int, allowance: _Allowance) -> _Cost:
@@ -351,20 +357,37 @@ def _cost(state: State, choices: Choices, index: int, allowance: _Allowance) -> 
     return _Cost(needed, allowance.joules(period), period)
 
 
-def _turns(costs: dict[int, _Cost], drains: dict[int, float], choices: Choices, settings: Settings) -> Turns | None:
-    """The best pair of paths, the margin held back."""
-    options = [
-        Option(
-            index,
-            choices.paths[index].quality,
-            drains[index] + settings.margin * cost.allowed_j,
-            cost.period_s,
+def _options(
+    costs: dict[int, _Cost], drains: dict[int, float], choices: Choices, settings: Settings
+) -> dict[int, Option]:
+    """What paths would do to the bucket while they take turns, the margin held back."""
+    return {
+        index: Option(
+            index, choices.paths[index].quality, drains[index] + settings.margin * cost.allowed_j, cost.period_s
         )
         for index, cost in costs.items()
-    ]
+    }
+
+
+def _begun_turns(state: State, options: dict[int, Option], settings: Settings) -> Turns | None:
+    """The turn that has begun, unless it is over or no longer makes sense.
+
+    It is over when the base has filled the bucket: only then is what the last stay on the high path spent saved
+    again, and another pair or path may follow without a window that exceeds the budget.
+    """
+    base, high = (options.get(index) for index in state.pair or (-1, -1))
+    if base is None or high is None or not base.drain_j < 0 < high.drain_j:
+        return None
+    turns = turns_of(base, high, dwell_frames=settings.dwell_frames, window_s=settings.window_s)
+    filled = state.active == base.index and state.bucket_j >= turns.capacity_j
+    return None if filled or state.bucket_j < -turns.capacity_j else turns
+
+
+def _best_turns(options: dict[int, Option], costs: dict[int, _Cost], settings: Settings) -> Turns | None:
+    """The best pair of which no window exceeds the allowance by more than the settings' share."""
     allowed_w = min(cost.allowed_j / cost.period_s for cost in costs.values())
     return best_turns(
-        options,
+        list(options.values()),
         dwell_frames=settings.dwell_frames,
         window_s=settings.window_s,
         excess_j=settings.excess * allowed_w * settings.window_s,

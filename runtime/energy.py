@@ -17,13 +17,27 @@ LARGEST_RATIO = 20.0
 FIRST_GUESS = LogRatio(variance=0.01, noise=0.0025)
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """How a sensor that averages over some time shows the energy of a frame: evenly over just that time."""
+
+    power_w: float
+    start_s: float
+    end_s: float
+
+    def joules(self, start_s: float, end_s: float) -> float:
+        """What is shown of it between two moments."""
+        return self.power_w * max(0.0, min(end_s, self.end_s) - max(start_s, self.start_s))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyEstimate:
     """What the meter has taught. Net energy is that above idle power.
 
     Attributes:
         hunger: Net energy of a frame, metered over expected.
-        unseen_j: Net energy expected of frames that an averaging sensor has yet to show.
+        clock_s: Time since the first frame.
+        unseen: Frames that an averaging sensor has yet to show in full.
         span_s, span_net_j: Since the last reading: time, and net energy that the sensor should have shown.
         matched_s, matched_net_j: The same for the readings since hunger was last updated.
         metered_net_j: What the meter says of these.
@@ -31,7 +45,8 @@ class EnergyEstimate:
     """
 
     hunger: LogRatio = FIRST_GUESS
-    unseen_j: float = 0.0
+    clock_s: float = 0.0
+    unseen: tuple[_Shown, ...] = ()
     span_s: float = 0.0
     span_net_j: float = 0.0
     matched_s: float = 0.0
@@ -47,11 +62,19 @@ class EnergyEstimate:
             elapsed_s: Time since the frame before was noted.
             sensor_s: Over which the sensor averages.
         """
-        unseen = self.unseen_j + net_j
-        # A mean over the last `sensor_s` lags by half of that; here as the exponential lag of the same delay.
-        shown = unseen if sensor_s <= 0 else -unseen * math.expm1(-2 * max(0.0, elapsed_s) / sensor_s)
+        before, now = self.clock_s, self.clock_s + max(0.0, elapsed_s)
+        frames, shown_j = self.unseen, net_j
+        if sensor_s > 0:
+            middle = (before + now) / 2
+            frames = (*frames, _Shown(net_j / sensor_s, middle, middle + sensor_s))
+            shown_j = sum(frame.joules(before, now) for frame in frames)
+            frames = tuple(frame for frame in frames if frame.end_s > now)
         return replace(
-            self, unseen_j=unseen - shown, span_s=self.span_s + elapsed_s, span_net_j=self.span_net_j + shown
+            self,
+            clock_s=now,
+            unseen=frames,
+            span_s=self.span_s + elapsed_s,
+            span_net_j=self.span_net_j + shown_j,
         )
 
     def read(self, power_w: float, idle_w: float, window_s: float) -> tuple["EnergyEstimate", float]:

@@ -45,9 +45,7 @@ class Turns:
     capacity_j: float
 
 
-def best_turns(
-    options: Sequence[Option], *, dwell_frames: int, window_s: float, excess_j: float
-) -> Turns | None:
+def best_turns(options: Sequence[Option], *, dwell_frames: int, window_s: float, excess_j: float) -> Turns | None:
     """The pair of the best mean quality, or None where no pair fits.
 
     Args:
@@ -65,11 +63,17 @@ def best_turns(
         if high.quality > base.quality
     ]
     # Of pairs that are as good (three paths on a line) the closest, whose windows differ least.
-    for quality, _, base, high in sorted(pairs, key=lambda pair: (-round(pair[0], 4), -pair[1])):
-        capacity = _capacity_j(base, high, dwell_frames, window_s)
-        if _worst_window_j(base, high, capacity, window_s) <= excess_j:
-            return Turns(base, high, quality, capacity)
+    for _, _, base, high in sorted(pairs, key=lambda pair: (-round(pair[0], 4), -pair[1])):
+        turns = turns_of(base, high, dwell_frames=dwell_frames, window_s=window_s)
+        if _worst_window_j(turns, window_s) <= excess_j:
+            return turns
     return None
+
+
+def turns_of(base: Option, high: Option, *, dwell_frames: int, window_s: float) -> Turns:
+    """How a given pair takes turns: `base` must save, and `high` spend."""
+    capacity = _capacity_j(base, high, dwell_frames, window_s)
+    return Turns(base, high, _balanced_quality(base, high), capacity)
 
 
 def _balanced_quality(base: Option, high: Option) -> float:
@@ -84,8 +88,9 @@ def _capacity_j(base: Option, high: Option, dwell_frames: int, window_s: float) 
     return max(one_window, dwell_frames * high.drain_j, -dwell_frames * base.drain_j)
 
 
-def _worst_window_j(base: Option, high: Option, capacity_j: float, window_s: float) -> float:
+def _worst_window_j(turns: Turns, window_s: float) -> float:
     """By how much a window exceeds its allowance that holds as much of the high path as can be."""
+    base, high = turns.base, turns.high
     saving_w, spending_w = -base.drain_j / base.period_s, high.drain_j / high.period_s
-    stay_s = min(window_s, capacity_j / spending_w)
+    stay_s = min(window_s, turns.capacity_j / spending_w)
     return spending_w * stay_s - saving_w * (window_s - stay_s)
