@@ -132,9 +132,7 @@ def write_bundle(
             file.chmod(0o644)
         _move_into_place(scratch, folder)
     except OSError as error:
-        raise OutputError(
-            f"cannot write {folder}: {error.strerror or error}; choose another folder"
-        ) from error
+        raise OutputError(f"cannot write {folder}: {error.strerror or error}; choose another folder") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return read_bundle(folder)
@@ -207,6 +205,4 @@ def _check_files(folder: Path, record: BundleRecord) -> None:
         if not file.is_file():
             raise BundleError(f"{folder} is incomplete: {name} is missing; copy or build the bundle again")
         if sha256(file) != expected:
-            raise BundleError(
-                f"{file} was changed or cut short: its checksum differs; copy or build it again"
-            )
+            raise BundleError(f"{file} was changed or cut short: its checksum differs; copy or build it again")

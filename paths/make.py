@@ -120,9 +120,7 @@ def _workbench(request: BuildRequest, meter: Meter, progress: Callable[[str], No
     )
 
 
-def _fingerprint(
-    request: BuildRequest, bench: Workbench, checkpoint_hash: str, identity: DeviceIdentity
-) -> str:
+def _fingerprint(request: BuildRequest, bench: Workbench, checkpoint_hash: str, identity: DeviceIdentity) -> str:
     """What a search's measurements depend on."""
     height, width = bench.examples[0].shape[2:]
     frames = f"{request.data_name}/{len(request.frames)}x{height}x{width}/{bench.judge.metric}"

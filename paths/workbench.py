@@ -95,9 +95,7 @@ class Workbench:
         paths = {spec.id: self.factory.build(spec) for spec in specs}
         self.progress(f"measuring {len(paths)} paths in turn, {self.rounds} windows each")
         costs = self.costs(paths)
-        return mark_frontier(
-            [self._record(spec, paths[spec.id], *costs[spec.id], lossless) for spec in specs]
-        )
+        return mark_frontier([self._record(spec, paths[spec.id], *costs[spec.id], lossless) for spec in specs])
 
     def costs(self, paths: Mapping[str, nn.Module]) -> dict[str, tuple[Timing, FrameEnergy]]:
         """Latency and energy of each path on the first example."""

@@ -20,9 +20,7 @@ _ENERGY = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3, "mWh": 3.6, "Wh": JOULES_PER_WATT_HO
 _RATE = {"fps": 1.0, "Hz": 1.0}
 _LARGEST_POWER_W = 1e5
 
-_QUANTITY = re.compile(
-    r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf|infinity))\s*(\S*)", re.IGNORECASE
-)
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf|infinity))\s*(\S*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +79,7 @@ class Budget:
             if text is not None:
                 parsed = _parse_one(text)
                 if kind not in _kinds(parsed):
-                    raise BudgetError(
-                        f'{kind}="{text}" is a budget of another kind ({", ".join(_kinds(parsed))})'
-                    )
+                    raise BudgetError(f'{kind}="{text}" is a budget of another kind ({", ".join(_kinds(parsed))})')
                 budget = budget & parsed
         for name in ("power_w", "power_share", "energy_j", "latency", "mission"):
             object.__setattr__(self, name, getattr(budget, name))
@@ -171,9 +167,7 @@ def _parse_one(text: str) -> Budget:
     if unit not in {**_POWER, **_ENERGY, **_RATE}:
         raise BudgetError(f'"{text}" has {_unit_problem(unit)}; write, for example, {EXAMPLES}')
     if quantile is not None:
-        raise BudgetError(
-            f'"{text}": only a time can have a percentile or a mean; write, for example, "p95:33ms"'
-        )
+        raise BudgetError(f'"{text}": only a time can have a percentile or a mean; write, for example, "p95:33ms"')
     return _power_energy_or_rate(stripped, number, unit)
 
 
@@ -183,9 +177,7 @@ def _power_energy_or_rate(text: str, number: float, unit: str) -> Budget:
     if unit in _RATE:
         return _make(latency=LatencyLimit(seconds=_scaled(text, 1 / number, 1 / _RATE[unit]), quantile=None))
     if unit.endswith("Wh"):
-        raise BudgetError(
-            f'"{text}" is energy without a time to spend it in; write, for example, "{text}/3h"'
-        )
+        raise BudgetError(f'"{text}" is energy without a time to spend it in; write, for example, "{text}/3h"')
     return _make(energy_j=_scaled(text, number, _ENERGY[unit]))
 
 
@@ -201,9 +193,7 @@ def _mission(text: str) -> Budget:
     energy, energy_unit = _split(text, energy_text.strip())
     duration, time_unit = _split(text, time_text.strip())
     if energy_unit not in _ENERGY or time_unit not in _TIME:
-        raise BudgetError(
-            f'"{text}" is not energy over time such as "40Wh/3h"; write, for example, {EXAMPLES}'
-        )
+        raise BudgetError(f'"{text}" is not energy over time such as "40Wh/3h"; write, for example, {EXAMPLES}')
     mission = Mission(
         energy_j=_scaled(text, energy, _ENERGY[energy_unit]),
         duration_s=_scaled(text, duration, _TIME[time_unit]),
@@ -221,9 +211,7 @@ def _quantile(text: str) -> tuple[float | None, str]:
         return 1.0, rest.strip()
     match = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)", prefix)
     if match is None or not 0 < float(match[1]) < 100:
-        raise BudgetError(
-            f'"{text}": "{prefix}" is no percentile; write p50 to p99.9, or mean, as in "p95:33ms"'
-        )
+        raise BudgetError(f'"{text}": "{prefix}" is no percentile; write p50 to p99.9, or mean, as in "p95:33ms"')
     return float(match[1]) / 100, rest.strip()
 
 

@@ -422,9 +422,7 @@ class DynamicModel:
             power = tally.power_since(self._tally)
             if power is not None:
                 self._tally = tally
-            reading = FrameReading(
-                path=self._order.index(path_id), latency_s=latency_s, period_s=period, power_w=power
-            )
+            reading = FrameReading(path=self._order.index(path_id), latency_s=latency_s, period_s=period, power_w=power)
             before = self._decision
             self._decision = decide(before.state, reading, self._resolved, self.choices, self._settings)
             self._follow_rhythm()

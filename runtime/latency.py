@@ -47,15 +47,11 @@ class LatencyEstimate:
         expected = self.expected_s(choices, index)
         if quantile is None:
             return expected
-        spread_squared = (
-            choices.paths[index].spread ** 2 if self.frames < SPREAD_FRAMES else self.slowdown.noise
-        )
+        spread_squared = choices.paths[index].spread ** 2 if self.frames < SPREAD_FRAMES else self.slowdown.noise
         deviation = math.sqrt(self.slowdown.variance + spread_squared)
         return expected * math.exp(_normal_quantile(quantile) * deviation + self.caution)
 
-    def observe(
-        self, choices: Choices, index: int, latency_s: float, limit: LatencyLimit | None
-    ) -> "LatencyEstimate":
+    def observe(self, choices: Choices, index: int, latency_s: float, limit: LatencyLimit | None) -> "LatencyEstimate":
         """Learn from a frame; a time that is none is ignored.
 
         Args:
@@ -78,16 +74,12 @@ class LatencyEstimate:
             caution=self._caution_after(choices, index, latency_s, limit),
         )
 
-    def _caution_after(
-        self, choices: Choices, index: int, latency_s: float, limit: LatencyLimit | None
-    ) -> float:
+    def _caution_after(self, choices: Choices, index: int, latency_s: float, limit: LatencyLimit | None) -> float:
         """Adaptive conformal inference (Gibbs and Candes, NeurIPS 2021), in the logarithm of latency."""
         if limit is None or limit.quantile is None:
             return 0.0
         if self.quantile_s(choices, index, limit.quantile) > limit.seconds:
-            return (
-                self.caution
-            )  # it was not expected in time: for want of a faster path, or because it was pinned
+            return self.caution  # it was not expected in time: for want of a faster path, or because it was pinned
         late = 1.0 if latency_s > limit.seconds else 0.0
         caution = self.caution + CAUTION_STEP * (late - (1 - limit.quantile))
         return max(0.0, min(MOST_CAUTION, caution))

@@ -51,9 +51,7 @@ def measure_paths(
     factory = PathFactory(module)
     here = next(module.parameters()).device
     if example.device != here:
-        raise InputError(
-            f"the example frames are on {example.device} and the model on {here}; move one of them"
-        )
+        raise InputError(f"the example frames are on {example.device} and the model on {here}; move one of them")
     with _evaluating(module):
         bench = Workbench(
             factory=factory,
@@ -71,9 +69,7 @@ def measure_paths(
         else:
             wanted, lossless = list(dict.fromkeys([PathSpec(), *specs])), bench.exact_among(specs)
         records = bench.measure(wanted, lossless)
-        paths = {
-            record.id: factory.build(record.spec) for record in records if specs is not None or record.roles
-        }
+        paths = {record.id: factory.build(record.spec) for record in records if specs is not None or record.roles}
         return MeasuredPaths(paths=paths, records=records, idle_power_w=bench.idle.power_w)
 
 

@@ -107,9 +107,7 @@ def test_a_mission_reads_back(energy: float, unit: str, time: float, time_unit: 
         with pytest.raises(BudgetError, match="more than any such device draws"):
             Budget.parse(text)
     else:
-        assert Budget.parse(text).mission == Mission(
-            energy_j=pytest.approx(joules), duration_s=pytest.approx(seconds)
-        )
+        assert Budget.parse(text).mission == Mission(energy_j=pytest.approx(joules), duration_s=pytest.approx(seconds))
 
 
 @given(one=budgets(), other=budgets(), third=budgets())

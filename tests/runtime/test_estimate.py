@@ -39,12 +39,8 @@ def test_noise_that_grows_is_learnt_although_most_of_it_looks_like_outliers(quie
     assert abs(estimate.mean) < 0.25
 
 
-@given(
-    before=RATIOS, factor=st.sampled_from([0.25, 0.5, 1.6, 2.0, 4.0]), noise=st.floats(0, 0.05), seed=SEEDS
-)
-def test_a_jump_is_followed_within_three_observations(
-    before: float, factor: float, noise: float, seed: int
-) -> None:
+@given(before=RATIOS, factor=st.sampled_from([0.25, 0.5, 1.6, 2.0, 4.0]), noise=st.floats(0, 0.05), seed=SEEDS)
+def test_a_jump_is_followed_within_three_observations(before: float, factor: float, noise: float, seed: int) -> None:
     settled = observed(before, noise, 100, seed)
     after = observed(before * factor, noise, 3, seed + 1, settled)
     assert after.mean == pytest.approx(math.log(before * factor), abs=0.01 + 4 * noise)

@@ -54,9 +54,7 @@ def test_a_paths_own_deviation_is_told_from_the_devices() -> None:
 
 def test_a_path_that_was_slow_once_is_not_ruled_out_for_good() -> None:
     slow = after(noisy(1, 1.6, 0.01, 200), after(noisy(0, 1.0, 0.01, 50)))
-    slow = after(
-        [frame for turn in range(40) for frame in noisy(0, 1, 0.01, 3) + noisy(1, 1.4, 0.01, 3)], slow
-    )
+    slow = after([frame for turn in range(40) for frame in noisy(0, 1, 0.01, 3) + noisy(1, 1.4, 0.01, 3)], slow)
     assert slow.bias[1] > 0.1
     recovered = after(noisy(0, 1.0, 0.01, 3000), slow)
     assert recovered.bias[1] < 0.1 * slow.bias[1]

@@ -73,9 +73,7 @@ def test_a_camera_that_stops_pacing_is_noticed() -> None:
 
 @pytest.mark.parametrize("after", [0.02, 0.25])
 def test_a_new_rate_is_followed(after: float) -> None:
-    assert camera(after, [0.01] * 60, camera(0.1, [0.01] * 60)).camera_period_s == pytest.approx(
-        after, rel=0.05
-    )
+    assert camera(after, [0.01] * 60, camera(0.1, [0.01] * 60)).camera_period_s == pytest.approx(after, rel=0.05)
 
 
 def test_a_slower_camera_is_noticed_by_a_path_that_was_too_slow_before() -> None:
