@@ -71,7 +71,7 @@ SETTINGS: list[Transform] = [
     *(setting for knob in FAMILY.knobs(STOCK) for setting in knob.settings),
     Blocks((1, 1, 2, 0)),
     Blocks((0, 0, 0, 0)),
-    *(FuseChannels(kept) for kept in (1, 255, 600, 1018, 1024)),
+    *(FuseChannels(kept) for kept in (1, 20, 255, 600, 775, 778, 1018, 1024)),
     *(DecoderChannels(kept) for kept in (1, 255, 256)),
     InputSize(height=47, width=70),
 ]

@@ -116,6 +116,11 @@ def test_no_item_of_the_hull_can_be_spared(items: list[Item]) -> None:
         assert best_mixture(others, item.energy) < item.quality
 
 
+def test_an_item_on_the_chord_is_no_corner() -> None:
+    left, middle, right = Item("left", 1.0, 1.0), Item("middle", 2.0, 2.0), Item("right", 3.0, 3.0)
+    assert concave_hull([middle, right, left], quality, energy) == [left, right]
+
+
 def test_nothing_and_one() -> None:
     one = Item("one", 0.5, 2.0)
     assert pareto([], quality, energy) == concave_hull([], quality, energy) == spread_out([], energy, 3) == []

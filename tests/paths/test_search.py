@@ -150,6 +150,32 @@ def test_the_frontier_of_any_space_of_its_kind_is_found(seed: int) -> None:
         assert any(ours[0] >= quality - 1e-8 and ours[1] <= ratio + 1e-8 for ours in found)
 
 
+@pytest.mark.parametrize("factor", [0.3, 0.5, 1.5, 2.0])
+def test_the_prediction_learns_how_settings_work_together(factor: float) -> None:
+    """Settings that together lose less, or more, than each alone: the second pass knows."""
+    space = a_space()
+    alone = space.quality
+
+    def quality(spec: PathSpec) -> float:
+        skip = spec.get("skip")
+        turned = len(spec.transforms) - 1 + (len(skip.blocks) - 1 if isinstance(skip, Skip) else 0)
+        return 0.8 - (0.8 - alone(spec)) * (factor if turned > 1 else 1)
+
+    space.quality = quality
+    found = set(figures(space.search(Effort(recombined=24, keep=200)).run()).values())
+    expected = set(best(space, LOSSLESS, 0.5).values())
+    assert len(found & expected) >= 0.9 * len(expected)
+
+
+def test_the_descent_alone_reaches_down_to_the_floor() -> None:
+    """Without recombining: the greedy way down turns several knobs, as far as quality allows."""
+    space = a_space()
+    fastest = space.search(Effort(recombined=0, keep=200)).run()[-1]
+    assert len(fastest.spec.transforms) > 3
+    assert 0.4 <= fastest.quality < 0.5
+    assert fastest.latency_ratio < 0.7 * min(space.time(turn(LOSSLESS, size)) / 10 for size in SIZES[:2])
+
+
 def test_less_effort_finds_a_part_of_it_and_keeps_its_ends() -> None:
     space = a_space()
     whole = space.search().run()
