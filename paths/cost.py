@@ -128,7 +128,7 @@ def _measure_window(
     frames = 0
     with meter.window() as window:
         begin = last = clock()
-        while last - begin < window_s:
+        while not frames or last - begin < window_s:
             path(frame)
             wait()
             now = clock()
