@@ -47,7 +47,9 @@ def _run(given: Sequence[str]) -> int:
 
     command = parse(given)
     with warnings_told():
-        return command.run()
+        code = command.run()
+    sys.stdout.flush()  # here, where a reader that has gone is no fault
+    return code
 
 
 def _say(message: str, code: int) -> int:

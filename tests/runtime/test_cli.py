@@ -3,7 +3,10 @@
 import logging
 import os
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -697,3 +700,63 @@ def test_without_a_bundle_the_shipped_one_is_taken(
     monkeypatch.setattr(bench_module, "default_bundle", lambda: small_bundle)
     outcome = run("bench", "--budget", "500ms", *SHORT, *ESTIMATE, "--json", "-")
     assert read_strict_json(outcome.out)["bundle"] == str(small_bundle)
+
+
+# The command as a process of its own.
+
+LONG = "{seconds: 600, budgets: [{at_s: 0, budget: [500ms]}], loads: [{from_s: 0, to_s: 600, processes: 2}]}"
+
+
+def started_long(bundle: Path, tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """A bench that would take ten minutes, and its co-running processes."""
+    script = tmp_path / "long.yaml"
+    script.write_text(LONG)
+    options = ["--scenario", str(script), *SHORT[2:], *ESTIMATE]
+    code = "import sys; from gearshift.runtime.cli import main; sys.exit(main())"
+    bench = subprocess.Popen(
+        [sys.executable, "-c", code, "bench", str(bundle), *options], stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    listed = Path(f"/proc/{bench.pid}/task/{bench.pid}/children")
+    end = time.monotonic() + 300
+    children: list[int] = []
+    while len(children) < 2 and bench.poll() is None and time.monotonic() < end:
+        time.sleep(0.1)
+        children = [int(child) for child in listed.read_text().split()] if listed.exists() else []
+    return bench, children
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at /proc")
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_bench_that_is_stopped_leaves_nothing_behind(
+    how: signal.Signals, code: int, run: Run, small_bundle: Path, tmp_path: Path
+) -> None:
+    bench, children = started_long(small_bundle, tmp_path)
+    with bench:
+        assert len(children) == 2
+        bench.send_signal(how)
+        _, told = bench.communicate(timeout=60)
+    assert bench.returncode == code, told
+    assert "Traceback" not in told
+    if how is signal.SIGINT:
+        assert told.splitlines()[-1] == "stopped"
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    assert {path.name for path in tmp_path.iterdir()} == {"long.yaml"}
+    assert run("bench", small_bundle, "--budget", "500ms", *SHORT, *ESTIMATE).code == 0, "and runs again"
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_no_fault(tmp_path: Path) -> None:
+    code = "import sys; from gearshift.runtime.cli import main; sys.exit(main(['devices', '--json', '-']))"
+    command = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert command.stdout is not None
+    assert command.stderr is not None
+    command.stdout.close()
+    with command:
+        assert command.wait() == 0
+        assert command.stderr.read() == ""
