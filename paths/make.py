@@ -199,4 +199,5 @@ def _fresh_derived(factory: PathFactory, records: Sequence[PathRecord]) -> dict[
     clean = PathFactory(factory.stock)
     for record in records:
         clean.build(record.spec)
-    return {name: tensor.cpu() for name, tensor in clean.derived.tensors().items()}
+    derived = clean.derived.tensors()
+    return {name: derived[name].cpu() for name in derived if not name.startswith(STACKED)}

@@ -12,6 +12,9 @@ from gearshift.errors import PathRefusedError
 from gearshift.paths.segformer.forward import attend_heads, reduce_sequence
 from gearshift.paths.sharing import DerivedTensors
 
+STACKED = "qkv/"
+"""Prefix of stacked weights' keys: they hold nothing that is not in the checkpoint, so bundles leave them out."""
+
 
 class MergedAttention(nn.Module):
     """Exact rewrite of SegFormer's attention; the stacked weights are a copy, made once for all paths."""

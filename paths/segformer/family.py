@@ -11,7 +11,7 @@ from transformers.models.segformer import modeling_segformer as stock_modules
 
 from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.knobs import Knob
-from gearshift.paths.segformer.attention import MergedAttention, check_mergeable
+from gearshift.paths.segformer.attention import STACKED, MergedAttention, check_mergeable
 from gearshift.paths.segformer.forward import encode
 from gearshift.paths.segformer.heads import FoldedHead, SlicedHead, Slicing, check_foldable
 from gearshift.paths.sharing import DerivedTensors, clone_structure
@@ -206,7 +206,7 @@ def _drop_blocks(model: Any, skipped: set[tuple[int, int]]) -> None:
 def _merge_projections(stages: Sequence[Any], derived: DerivedTensors) -> None:
     for index, stage in enumerate(stages):
         for number, block in enumerate(stage.blocks):
-            block.attention = MergedAttention(block.attention, f"qkv/{index}.{number}", derived)
+            block.attention = MergedAttention(block.attention, f"{STACKED}{index}.{number}", derived)
 
 
 def _convolved(convolution: Any, height: int, width: int) -> tuple[int, int]:
