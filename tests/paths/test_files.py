@@ -71,6 +71,16 @@ def test_the_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
     assert file.read_text() == "first half, second half"
 
 
+def test_who_reads_the_older_file_reads_it_to_its_end(tmp_path: Path) -> None:
+    """The new file is moved into place, not written over the old one."""
+    file = tmp_path / "report.txt"
+    write_text(file, "older")
+    with file.open() as reader:
+        write_text(file, "newer and longer")
+        assert reader.read() == "older"
+    assert file.read_text() == "newer and longer"
+
+
 def test_a_writer_may_replace_the_file_it_is_given(tmp_path: Path) -> None:
     def write(temporary: Path) -> None:
         other = temporary.with_name("other")

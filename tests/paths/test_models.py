@@ -14,12 +14,13 @@ from torch import Tensor
 from transformers import SegformerForImageClassification, SegformerForSemanticSegmentation
 from transformers.utils import logging as transformers_logging
 
-from gearshift.errors import CheckpointError, GearshiftError, ModelError
+from gearshift.errors import CheckpointError, GearshiftError, ModelError, OutputError
 from gearshift.paths.models import (
     build_described,
     describe,
     described_models,
     load_model,
+    save_checkpoint,
     weights_hash,
 )
 
@@ -146,6 +147,22 @@ def test_both_key_layouts_give_the_same_weights(stock: Any, checkpoint: Path, tm
 def test_what_save_pretrained_writes_is_read(stock: Any, tmp_path: Path) -> None:
     stock.save_pretrained(tmp_path / "saved")
     assert weights_hash(load_model(f"hf:{tmp_path / 'saved'}").module) == weights_hash(stock)
+
+
+def test_what_save_checkpoint_writes_is_read(make_stock: MakeStock, tmp_path: Path) -> None:
+    model = make_stock().to(memory_format=torch.channels_last)
+    save_checkpoint(model, tmp_path / "saved")
+    loaded = load_model(f"hf:{tmp_path / 'saved'}").module
+    assert weights_hash(loaded) == weights_hash(model)
+    assert loaded.config.id2label == model.config.id2label
+    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused(stock: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(OutputError, match="cannot write"):
+        save_checkpoint(stock, tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_a_folder_needs_no_prefix(stock: Any, checkpoint: Path) -> None:
