@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 
 from gearshift.errors import BudgetError, InputError
 from gearshift.files import write_text
@@ -22,6 +21,7 @@ from gearshift.runtime.cli.output import (
     choose_device,
     choose_meter,
     emit_json,
+    screen,
     tell,
     tell_if_estimated,
 )
@@ -117,7 +117,7 @@ class Bench:
 
     def _report(self, document: dict[str, Any]) -> int:
         if not emit_json(document, self.json):
-            terminal(document, Console(highlight=False))
+            terminal(document, screen())
         if self.html is not None:
             write_text(self.html, html(document))
             tell(f"wrote {self.html}")

@@ -56,12 +56,17 @@ def emit_json(value: Any, target: str | None) -> bool:
     return False
 
 
-def show(table: Table) -> None:
-    """Print a table to stdout; wide enough for all columns where no terminal says how wide it is."""
+def screen() -> Console:
+    """Stdout; wide enough for all columns where no terminal says how wide it is."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, WIDTH_WITHOUT_TERMINAL)
-    console.print(table)
+    return console
+
+
+def show(table: Table) -> None:
+    """Print a table to stdout."""
+    screen().print(table)
 
 
 def choose_device(name: str) -> torch.device:

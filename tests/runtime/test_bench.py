@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch.nn import functional as F
 
-from gearshift.errors import BudgetError, BundleError, DataError
+from gearshift.errors import BudgetError, DataError
 from gearshift.files import to_json
 from gearshift.paths.bundle import Bundle, read_bundle, update_record
 from gearshift.paths.data import CAMVID_CLASSES, SceneStream, normalise
@@ -509,15 +509,6 @@ def test_co_running_processes_are_gone_afterwards(
         found = bench(small_bundle, scenario=script, baseline_seconds=0.3)
         assert [load["processes"] for load in found["scenario"]["loads"]] == [2, 1]
     assert children() == before
-
-
-def test_no_bundle_ships_yet_or_it_is_whole() -> None:
-    folder = bench_module.default_bundle()
-    if folder.exists():
-        assert read_bundle(folder).record.classes == CAMVID_CLASSES
-    else:
-        with pytest.raises(BundleError, match="make one with `runtime build`"):
-            read_bundle(folder)
 
 
 def test_numbers_are_finite_or_null(document: Document) -> None:

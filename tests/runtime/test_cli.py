@@ -229,6 +229,7 @@ def test_bench_to_files_and_the_report_drawn_again(
     )
     assert outcome.code == 0
     assert "ESTIMATED" in outcome.out
+    assert max(map(len, outcome.out.splitlines())) > 80, "as wide as it needs where no terminal is"
     assert f"wrote {page}" in outcome.err.splitlines()
     assert read_strict_json(json.read_text())["budget"] == "90 W and p95 500 ms"
 
