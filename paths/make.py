@@ -30,6 +30,7 @@ from gearshift.paths.records import (
     PathRecord,
 )
 from gearshift.paths.search import Effort
+from gearshift.paths.segformer.attention import STACKED
 from gearshift.paths.workbench import VERIFIED_EXAMPLES, Workbench, idle_power, mark_frontier
 from gearshift.profiler.device import DeviceIdentity, identify, synchronise
 from gearshift.profiler.meters import IdlePower, Meter
