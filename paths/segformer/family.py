@@ -13,7 +13,7 @@ from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.knobs import Knob
 from gearshift.paths.segformer.attention import STACKED, MergedAttention, check_mergeable
 from gearshift.paths.segformer.forward import encode
-from gearshift.paths.segformer.heads import FoldedHead, SlicedHead, Slicing, check_foldable
+from gearshift.paths.segformer.heads import FoldedHead, SlicedHead, Slicing, check_foldable, folded_weights
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import (
@@ -82,12 +82,8 @@ class SegformerFamily:
             for stage, depth in enumerate(self.depths(stock))
             for block in range(depth)
         ]
-        head = stock.decode_head
-        inputs, outputs = head.linear_fuse.in_channels, head.linear_fuse.out_channels
-        fuse = tuple(FuseChannels(inputs * eighths // 16) for eighths in (12, 10, 8, 6, 4))
-        decoder = tuple(DecoderChannels(max(8, outputs * part // 8)) for part in (6, 4, 3, 2))
         sizes = tuple(InputSize(percent=percent) for percent in (90, 80, 70, 60, 50, 40, 33))
-        return [*blocks, Knob("fuse", fuse), Knob("decoder", decoder), Knob("size", sizes)]
+        return [*blocks, *_decoder_knobs(stock), Knob("size", sizes)]
 
     def base(self, stock: Any) -> list[PathSpec]:
         """Exact starting points to choose among by measured time; the stock model where none is admitted."""
@@ -185,6 +181,37 @@ def skipped_blocks(stock: Any, spec: PathSpec) -> set[tuple[int, int]]:
                 raise PathRefusedError(f"skip={stage}.{block} does not exist; this model has {known}")
         skipped |= set(single.blocks)
     return skipped
+
+
+def _decoder_knobs(stock: Any) -> list[Knob]:
+    """Channels of the fuse convolution, in and out; none where the decoder admits no slicing."""
+    head = stock.decode_head
+    try:
+        check_foldable(head)
+    except PathRefusedError:
+        return []
+    inputs, outputs = head.linear_fuse.in_channels, head.linear_fuse.out_channels
+    decoder = dict.fromkeys(DecoderChannels(max(8, outputs * eighths // 8)) for eighths in (6, 4, 3, 2))
+    fuse, least = [], _folded_cost(stock, inputs)
+    for sixteenths in (12, 10, 8, 6, 4):
+        kept = inputs * sixteenths // 16
+        # Folded, a stage costs the same until few of its channels are left: what saves nothing is no setting.
+        if (cost := _folded_cost(stock, kept)) < least:
+            fuse.append(FuseChannels(kept))
+            least = cost
+    knobs = [Knob("fuse", tuple(fuse)), Knob("decoder", tuple(item for item in decoder if item.channels < outputs))]
+    return [knob for knob in knobs if knob.settings]
+
+
+def _folded_cost(stock: Any, fuse: int) -> float:
+    """Multiply-accumulates of the folded stages per pixel of the frame, by fuse channels kept."""
+    head, density, cost = stock.decode_head, 1.0, 0.0
+    kept = Slicing(fuse=fuse).channels_per_stage(head)
+    for stage, layer, channels in zip(stock.segformer.stages, head.linear_projections, kept, strict=True):
+        stride_y, stride_x = stage.patch_embeddings.proj.stride
+        density /= stride_y * stride_x
+        cost += density * folded_weights(layer.proj.in_features, head.linear_fuse.out_channels, channels)
+    return cost
 
 
 def _slicing(spec: PathSpec) -> Slicing:

@@ -234,7 +234,7 @@ class _FoldedStage(nn.Module):
         self.kept = kept
         proj, fuse = head.linear_projections[stage].proj, _stage_slice(head, stage, kept, output)
         fused, features = len(fuse), proj.in_features
-        self.factored = kept * (features + fused) < features * fused
+        self.factored = folded_weights(features, fused, kept) < features * fused
         if not kept:
             return
         if self.factored:
@@ -258,6 +258,11 @@ class _FoldedStage(nn.Module):
 
     def _inner(self, tokens: Tensor) -> Tensor:
         return F.linear(tokens, self.inner) if self.factored else tokens
+
+
+def folded_weights(features: int, fused: int, kept: int) -> int:
+    """Weights, and multiply-accumulates per token, of a stage's map from `features` to `fused` channels."""
+    return min(features * fused, kept * (features + fused))
 
 
 def _folded(proj: Any, kept: int, fuse: Tensor, output: _Output) -> Tensor:

@@ -148,6 +148,8 @@ def test_such_a_model_still_has_its_other_paths(
     change(model.decode_head)
     factory = PathFactory(model.eval())
     assert factory.family.base(model) == [PathSpec()]
+    knobs = factory.family.knobs(model)
+    assert {knob.name.partition(" ")[0] for knob in knobs} == {"block", "size"}
     pixels = torch.randn(1, 3, 64, 96)
     with torch.inference_mode():
         assert torch.equal(factory.build(PathSpec()).inner(pixels).logits, model(pixels).logits)
@@ -203,6 +205,18 @@ def test_projections_that_are_not_plain_are_not_merged_but_the_rest_is_exact(
             rtol=1e-4,
             atol=1e-4,
         )
+
+
+@pytest.mark.parametrize("width", [256, 768, 9, 8, 1])
+def test_every_setting_of_every_knob_is_admitted_and_differs(width: int, make_stock: MakeStock) -> None:
+    model = make_stock(decoder_hidden_size=width)
+    factory = PathFactory(model)
+    for base in factory.family.base(model):
+        for knob in factory.family.knobs(model):
+            assert knob.settings
+            assert len(set(knob.settings)) == len(knob.settings)
+            for setting in knob.settings:
+                factory.build(base.with_transform(setting))
 
 
 def test_another_family_is_refused_by_name() -> None:
