@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gearshift.paths.cost import FrameEnergy
 from gearshift.paths.quality import Quality
@@ -142,6 +142,13 @@ class BundleRecord(Record):
     meter: MeterRecord
     files: dict[str, str] = Field(description="SHA-256 of every other file, by name inside the bundle")
     paths: tuple[PathRecord, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _has_references(self) -> "BundleRecord":
+        for role in ("stock", "lossless"):
+            if not any(role in path.roles for path in self.paths):
+                raise ValueError(f"no path has the role {role}, against which all others are compared")
+        return self
 
     def with_role(self, role: str) -> PathRecord:
         """The first path of a role."""
