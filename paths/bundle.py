@@ -7,6 +7,7 @@
 No pickle. A bundle is written whole or not at all, and read whole or refused with the reason.
 """
 
+import glob
 import hashlib
 import json
 import shutil
@@ -86,7 +87,7 @@ def read_bundle(folder: Path) -> Bundle:
     """
     file = folder / BUNDLE_FILE
     if not file.is_file():
-        raise BundleError(f"{folder} is no bundle: it holds no {BUNDLE_FILE}; make one with `runtime build`")
+        raise BundleError(f"{folder} is no bundle: it holds no {BUNDLE_FILE}; {_remedy(folder)}")
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -163,8 +164,8 @@ def check_destination(folder: Path) -> None:
 def _write_record(folder: Path, record: BundleRecord) -> None:
     files = {
         str(file.relative_to(folder)): sha256(file)
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file != folder / BUNDLE_FILE
+        for file in (folder / DERIVED_FILE, *sorted((folder / CHECKPOINT_FOLDER).rglob("*")))
+        if file.is_file()
     }
     document = json.loads(to_json(record.model_copy(update={"files": files}).model_dump(mode="json")))
     document["checksum"] = _checksum(document)
@@ -178,11 +179,19 @@ def _move_into_place(scratch: Path, folder: Path) -> None:
         folder.rename(aside)
     try:
         scratch.rename(folder)
-    except OSError:
+    except BaseException:  # an interrupt too
         if aside.exists():
             aside.rename(folder)
         raise
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remedy(folder: Path) -> str:
+    """What to do about a missing bundle: a process killed between two renames leaves it under another name."""
+    whole = sorted(file.parent for file in folder.parent.glob(f".{glob.escape(folder.name)}.*/{BUNDLE_FILE}"))
+    if folder.exists() or not whole:
+        return "make one with `runtime build`"
+    return f"replacing it was cut short, and a whole one is left in {whole[-1]}: rename that"
 
 
 def _checksum(document: dict[str, Any]) -> str:
