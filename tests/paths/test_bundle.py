@@ -161,10 +161,11 @@ def test_weights_are_stored_once_however_many_paths(tmp_path: Path, bundle: Bund
     specs = [PathSpec.parse(text) for text in ("stock", "skip=0.0", "skip=1.0", "skip=2.0,3.0")]
     factory = PathFactory(stock)
     paths = [factory.build(spec) for spec in specs]
-    records = tuple(
-        bundle.record.paths[0].model_copy(update={"transforms": spec.to_json(), "roles": ("frontier",)})
-        for spec in specs
-    )
+    stock_record = bundle.record.with_role("stock").model_copy(update={"roles": ("stock", "lossless", "frontier")})
+    skipping = [
+        stock_record.model_copy(update={"transforms": spec.to_json(), "roles": ("frontier",)}) for spec in specs
+    ]
+    records = (stock_record, *skipping[1:])
     record = bundle.record.model_copy(update={"paths": records})
     written = write_bundle(tmp_path / "four", record, factory.derived.tensors(), stock)
     tensors = sum((written.folder / name).stat().st_size for name in written.record.files if name.endswith("tensors"))

@@ -2,6 +2,7 @@
 
 import math
 import random
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given
@@ -60,14 +61,16 @@ def test_a_path_that_was_slow_once_is_not_ruled_out_for_good() -> None:
     assert recovered.bias[1] < 0.1 * slow.bias[1]
 
 
-@given(noise=st.floats(0.01, 0.2), seed=st.integers(0, 2**32 - 1))
-def test_the_quantile_covers_the_frames_it_should(noise: float, seed: int) -> None:
-    estimate = after(noisy(1, 1.0, noise, 200, seed))
-    rng = random.Random(seed + 1)
-    limit = estimate.quantile_s(CHOICES, 1, 0.95)
-    late = sum(0.02 * math.exp(rng.gauss(0, noise)) > limit for _ in range(2000))
-    assert late <= 0.17 * 2000
-    assert estimate.quantile_s(CHOICES, 1, 0.5) <= limit <= estimate.quantile_s(CHOICES, 1, 0.99)
+@pytest.mark.parametrize("noise", [0.01, 0.03, 0.1, 0.2])
+def test_the_quantile_covers_the_frames_it_should(noise: float) -> None:
+    """On average over many runs, one frame in twenty is later than the 95th percentile."""
+    late = []
+    for seed in range(60):
+        estimate = after(noisy(1, 1.0, noise, 150, seed))
+        limit = estimate.quantile_s(CHOICES, 1, 0.95)
+        late.append(1 - NormalDist(math.log(0.02), noise).cdf(math.log(limit)))
+        assert estimate.quantile_s(CHOICES, 1, 0.5) <= limit <= estimate.quantile_s(CHOICES, 1, 0.99)
+    assert sum(late) / len(late) == pytest.approx(0.05, abs=0.015)
 
 
 def test_before_frames_are_seen_the_costed_spread_counts() -> None:
