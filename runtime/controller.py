@@ -43,7 +43,7 @@ class Settings:
         sensor_s: Over which the power sensor averages.
     """
 
-    dwell_frames: int = 3
+    dwell_frames: int = 2
     window_s: float = 1.0
     margin: float = 0.01
     excess: float = 0.02
