@@ -228,7 +228,7 @@ class _Allowance:
 
     def joules(self, period_s: float) -> float:
         """For one frame in `period_s`."""
-        return min(self.power_w * period_s, self.energy_j)
+        return self.energy_j if self.power_w == math.inf else min(self.power_w * period_s, self.energy_j)
 
 
 def _allowance(state: State) -> _Allowance | None:
@@ -269,6 +269,11 @@ class _Cost:
     needed_j: float
     allowed_j: float
     period_s: float
+
+    @property
+    def overshoot(self) -> float:
+        """Needed over allowed; in the order of power where nothing is allowed any more."""
+        return self.needed_j / max(self.allowed_j, 1e-12 * self.period_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +344,7 @@ def _pick(state: State, candidates: Sequence[int], choices: Choices, settings: S
     if best is not None:
         return _Pick(best, bucket)
     # Unable to hold the allowance, the path is run that exceeds it least.
-    least = min(costs, key=lambda index: costs[index].needed_j / max(costs[index].allowed_j, 1e-12))
+    least = min(costs, key=lambda index: costs[index].overshoot)
     return _Pick(least, bucket, shortfall=_energy_shortfall(state, costs[least], settings))
 
 

@@ -363,6 +363,30 @@ def test_power_and_latency_both_hold(plant: Any) -> None:
     assert log.decisions[-1].met
 
 
+@pytest.mark.parametrize("text", ["1J", "60W", "600J/60s"])
+def test_calls_that_end_at_one_moment_do_no_harm(text: str, plant: Any) -> None:
+    """No time elapses between them, or less than none: no allowance is then infinite times nothing."""
+    choices = plant.paths_of_power(WATTS, QUALITIES)
+    decision = decide(State.start(choices), None, Budget.parse(text), choices, Settings())
+    for period in (None, *[0.0] * 10, 0.01, *[0.0] * 10):
+        reading = FrameReading(path=decision.path, latency_s=0.03, period_s=period, power_w=50.0)
+        decision = decide(decision.state, reading, Budget.parse(text), choices, Settings())
+        assert sound(dataclasses.replace(decision.state, budget=None))
+
+
+def test_with_nothing_left_the_least_power_is_drawn(plant: Any) -> None:
+    """Frames without a pause: the slow path takes more energy a frame, and less power."""
+    paths = [("fast", 0.01, 0.2), ("slow", 0.1, 1.0)]
+    choices = Choices(
+        paths=tuple(
+            Choice(id=name, quality=0.5, latency_s=latency, spread=0.02, net_j=net) for name, latency, net in paths
+        ),
+        idle_power_w=1.0,
+    )
+    log = plant.run_plant(choices, Budget.parse("1J/1h"), plant.World(fps=None, seconds=20))
+    assert set(log.since(5.0)) == {1}
+
+
 def test_when_no_path_is_in_time_the_fastest_runs_whatever_it_draws(plant: Any) -> None:
     choices = plant.paths_of_power(WATTS, QUALITIES, fps=20)
     log = plant.run_plant(choices, Budget.parse("60W", "5ms"), plant.World(fps=20, seconds=5))
