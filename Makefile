@@ -11,7 +11,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 bench: $(VENV)/.installed
-	$(BIN)/runtime bench --budget 60% --seconds 15 --html runs/bench.html --json runs/bench.json
+	$(BIN)/runtime bench --budget 40% --seconds 15 --html runs/bench.html --json runs/bench.json
 
 test: $(VENV)/.installed
 	$(BIN)/pytest -m 'not gpu'
