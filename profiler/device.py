@@ -79,9 +79,7 @@ class DeviceIdentity:
         known = {field.name for field in fields(cls)}
         wrong = sorted((values.keys() ^ known) - {"driver"})
         if wrong:
-            raise InputError(
-                f"a device identity has the fields {', '.join(sorted(known))}; check {', '.join(wrong)}"
-            )
+            raise InputError(f"a device identity has the fields {', '.join(sorted(known))}; check {', '.join(wrong)}")
         return cls(**values)
 
 
@@ -109,9 +107,7 @@ def identify(
             torch_version=torch.__version__,
         )
     if not torch.cuda.is_available() or (target.index or 0) >= torch.cuda.device_count():
-        raise InputError(
-            f"device {target} is not there: torch sees {torch.cuda.device_count()} CUDA device(s)"
-        )
+        raise InputError(f"device {target} is not there: torch sees {torch.cuda.device_count()} CUDA device(s)")
     properties = torch.cuda.get_device_properties(target)
     return DeviceIdentity(
         kind="cuda",

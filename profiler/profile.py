@@ -216,9 +216,7 @@ def _record(
             elapsed_ms = run_recorded(module, args, kwargs, recorder, synchronise=synchronise, clock=clock)
         seconds = stopwatch.seconds()
         if seconds is not None:
-            return _Recording(
-                calls=recorder.calls, seconds=seconds, elapsed_ms=elapsed_ms, method=stopwatch.method
-            )
+            return _Recording(calls=recorder.calls, seconds=seconds, elapsed_ms=elapsed_ms, method=stopwatch.method)
     raise InputError("the stopwatch yielded no times of operator calls; leave stopwatch out to use the clock")
 
 
@@ -253,9 +251,7 @@ def _joined(
     )
 
 
-def _stopwatches(
-    device: torch.device, clock: Clock, synchronise: Synchronise | None
-) -> Sequence[StopwatchFactory]:
+def _stopwatches(device: torch.device, clock: Clock, synchronise: Synchronise | None) -> Sequence[StopwatchFactory]:
     by_clock: StopwatchFactory = lambda: ClockStopwatch(clock, synchronise)  # noqa: E731
     return [KernelStopwatch, by_clock] if device.type == "cuda" else [by_clock]
 
@@ -277,9 +273,7 @@ def _device(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 def _dtype(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     tensors = _tensors(module, args, kwargs)
-    found = next(
-        (tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.get_default_dtype()
-    )
+    found = next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), torch.get_default_dtype())
     return str(found).removeprefix("torch.")
 
 

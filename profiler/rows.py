@@ -71,9 +71,7 @@ def module_rows(
     """Return one row per module that ran, down to `depth` names, in the order of the model's definition."""
     pairs = [] if times_ms is None else _module_times(calls, times_ms)
     rows = {row.name: row for row in _rows(calls, totals_by_module(calls), times_ms, pairs)}
-    return tuple(
-        replace(rows[name], params=params[name]) for name in params if name in rows and _depth(name) <= depth
-    )
+    return tuple(replace(rows[name], params=params[name]) for name in params if name in rows and _depth(name) <= depth)
 
 
 def _type_times(calls: Sequence[Call], times_ms: Sequence[float]) -> Iterator[tuple[str, float]]:

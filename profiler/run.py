@@ -35,9 +35,7 @@ def run_recorded(
 
 def is_compiled(module: nn.Module) -> bool:
     """Whether the module or a part of it is compiled."""
-    return any(
-        hasattr(item, "_orig_mod") or item._compiled_call_impl is not None for item in module.modules()
-    )
+    return any(hasattr(item, "_orig_mod") or item._compiled_call_impl is not None for item in module.modules())
 
 
 def _uncompile(module: nn.Module) -> None:

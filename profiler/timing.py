@@ -150,9 +150,7 @@ def measure_in_turn(
         clock: Seconds that never jump.
     """
     _check(rounds, warmup)
-    warm = {
-        name: [timed_ms(fn, synchronise, clock) for _ in range(warmup)] for name, fn in candidates.items()
-    }
+    warm = {name: [timed_ms(fn, synchronise, clock) for _ in range(warmup)] for name, fn in candidates.items()}
     samples: dict[str, list[float]] = {name: [] for name in candidates}
     names, done, total_ms = list(candidates), 0, 0.0
     while done < rounds or (candidates and total_ms < min_seconds * 1e3):
@@ -162,8 +160,7 @@ def measure_in_turn(
         done += 1
     source = _source(synchronise, len(names))
     return {
-        name: Timing.of(samples[name], first_call_ms=[*warm[name], *samples[name]][0], source=source)
-        for name in names
+        name: Timing.of(samples[name], first_call_ms=[*warm[name], *samples[name]][0], source=source) for name in names
     }
 
 
@@ -205,9 +202,7 @@ def ratio_of_medians(candidate: Timing, reference: Timing) -> Ratio:
         )
     pairs = zip(candidate.samples_ms, reference.samples_ms, strict=True)
     low, high = (float(value) for value in np.percentile([left / right for left, right in pairs], [25, 75]))
-    return Ratio(
-        value=candidate.median_ms / reference.median_ms, low=low, high=high, rounds=len(candidate.samples_ms)
-    )
+    return Ratio(value=candidate.median_ms / reference.median_ms, low=low, high=high, rounds=len(candidate.samples_ms))
 
 
 def timed_ms(fn: Callable[[], object], synchronise: Synchronise | None, clock: Clock) -> float:

@@ -20,11 +20,7 @@ def zeroed_channels(module: nn.Module) -> tuple[str, ...]:
 
 def _describe(name: str, layer: nn.Module) -> Iterator[str]:
     weight = layer.weight
-    if (
-        type(weight) not in (torch.Tensor, nn.Parameter)
-        or weight.is_meta
-        or weight.layout is not torch.strided
-    ):
+    if type(weight) not in (torch.Tensor, nn.Parameter) or weight.is_meta or weight.layout is not torch.strided:
         return
     nonzero = weight.detach() != 0
     sides = ("input", "output") if getattr(layer, "transposed", False) else ("output", "input")

@@ -65,9 +65,7 @@ def train(arguments: Arguments) -> None:
     """
     recipe = Recipe.read(arguments.recipe)
     if recipe.distillation is not None and arguments.teacher is None:
-        raise InputError(
-            f"{arguments.recipe} distils: give --teacher BACKBONE HEAD, or drop its distillation"
-        )
+        raise InputError(f"{arguments.recipe} distils: give --teacher BACKBONE HEAD, or drop its distillation")
     if arguments.scenes_held_out < 0:
         raise InputError(f"--scenes-held-out is {arguments.scenes_held_out}, but 0 or more are possible")
     _make_folder(arguments.out)

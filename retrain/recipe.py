@@ -19,9 +19,7 @@ class Augmentation(_Section):
 
     crop_height: int = Field(ge=32, multiple_of=4)
     crop_width: int = Field(ge=32, multiple_of=4)
-    min_region: float = Field(
-        0.5, gt=0, le=1, description="smallest share of the image's height that a crop shows"
-    )
+    min_region: float = Field(0.5, gt=0, le=1, description="smallest share of the image's height that a crop shows")
     aspect_jitter: float = Field(0.1, ge=0, lt=1)
     colour_jitter: float = Field(0.3, ge=0, lt=1)
 
@@ -56,12 +54,8 @@ class Recipe(_Section):
     steps: int = Field(gt=0)
     batch_labelled: int = Field(gt=0, description="labelled photographs in a batch")
     batch_rendered: int = Field(ge=0, description="rendered scenes in a batch")
-    rendered_pool: int = Field(
-        0, ge=0, le=HELD_OUT_SCENES, description="rendered frames drawn once and kept in memory"
-    )
-    class_balance: float = Field(
-        0.5, ge=0, le=1, description="exponent of (median share / share) in the loss"
-    )
+    rendered_pool: int = Field(0, ge=0, le=HELD_OUT_SCENES, description="rendered frames drawn once and kept in memory")
+    class_balance: float = Field(0.5, ge=0, le=1, description="exponent of (median share / share) in the loss")
     bfloat16: bool = False
     checkpoint_every: int = Field(250, gt=0)
     evaluate_every: int = Field(1000, gt=0)

@@ -55,9 +55,7 @@ class Batch:
     sources: tuple[int | None, ...]
 
 
-def draw_region(
-    augmentation: Augmentation, image_height: int, image_width: int, rng: random.Random
-) -> Region:
+def draw_region(augmentation: Augmentation, image_height: int, image_width: int, rng: random.Random) -> Region:
     """Draw a crop whose height is log-uniform in [min_region, 1], with the crop's aspect, jittered."""
     height = math.exp(rng.uniform(math.log(augmentation.min_region), 0.0))
     aspect = augmentation.crop_width / augmentation.crop_height * image_height / image_width
@@ -87,15 +85,11 @@ class Sampler:
         DataError: The recipe asks for photographs or scenes, and there are none.
     """
 
-    def __init__(
-        self, recipe: Recipe, labelled: Sequence[LabelledFrame], rendered: Sequence[LabelledFrame]
-    ) -> None:
+    def __init__(self, recipe: Recipe, labelled: Sequence[LabelledFrame], rendered: Sequence[LabelledFrame]) -> None:
         if not labelled:
             raise DataError("no labelled photograph to train on; give a folder with images and labels")
         if recipe.batch_rendered and not rendered:
-            raise DataError(
-                f"batch_rendered is {recipe.batch_rendered}, but there is no rendered scene; set it to 0"
-            )
+            raise DataError(f"batch_rendered is {recipe.batch_rendered}, but there is no rendered scene; set it to 0")
         self._recipe = recipe
         self._labelled = labelled
         self._rendered = rendered
@@ -176,7 +170,5 @@ def count_labels(frames: Sequence[LabelledFrame], num_classes: int, purpose: str
             "correct the labels, or leave out rendered scenes, which show the eleven street classes"
         )
     if not bool(counts[:num_classes].sum()):
-        raise DataError(
-            f"no labelled pixel {purpose}: every label is {IGNORE_INDEX}; give images with labels"
-        )
+        raise DataError(f"no labelled pixel {purpose}: every label is {IGNORE_INDEX}; give images with labels")
     return counts[:num_classes]

@@ -52,12 +52,8 @@ class TeacherMaps:
     def crop(self, maps: Tensor, index: int, region: Region, size: tuple[int, int]) -> Tensor:
         """Cut `region` out of one photograph's map, bilinearly: `(C, *size)` in single precision."""
         columns, rows = region.grid(*size).unbind(-1)
-        grid = torch.stack(
-            [_within(columns, self.left, self.right), _within(rows, self.top, self.bottom)], dim=-1
-        )
-        return F.grid_sample(
-            maps[index : index + 1].float(), grid[None], padding_mode="border", align_corners=False
-        )[0]
+        grid = torch.stack([_within(columns, self.left, self.right), _within(rows, self.top, self.bottom)], dim=-1)
+        return F.grid_sample(maps[index : index + 1].float(), grid[None], padding_mode="border", align_corners=False)[0]
 
 
 def _within(places: Tensor, start: float, end: float) -> Tensor:
@@ -188,15 +184,11 @@ def _head(file: Path) -> dict[str, Tensor]:
     head = _read(file)
     for name, shape in HEAD.items():
         if name not in head:
-            raise CheckpointError(
-                f"{file} is no teacher's head: {name} is missing; it holds {', '.join(HEAD)}"
-            )
+            raise CheckpointError(f"{file} is no teacher's head: {name} is missing; it holds {', '.join(HEAD)}")
         classes = head["weight"].shape[:1].numel()
         wanted, got = tuple(size or classes for size in shape), tuple(head[name].shape)
         if got != wanted:
-            raise CheckpointError(
-                f"{file} is no head for this teacher: {name} is {got}, but should be {wanted}"
-            )
+            raise CheckpointError(f"{file} is no head for this teacher: {name} is {got}, but should be {wanted}")
     return head
 
 

@@ -11,9 +11,7 @@ import numpy as np
 
 from gearshift.paths.data.classes import CAMVID_CLASSES
 
-SKY, BUILDING, POLE, ROAD, PAVEMENT, TREE, SIGN, FENCE, CAR, PEDESTRIAN, BICYCLIST = range(
-    len(CAMVID_CLASSES)
-)
+SKY, BUILDING, POLE, ROAD, PAVEMENT, TREE, SIGN, FENCE, CAR, PEDESTRIAN, BICYCLIST = range(len(CAMVID_CLASSES))
 
 Colour = tuple[float, float, float]
 Point = tuple[float, float, float]
@@ -50,9 +48,7 @@ class Chunk:
     labels: np.ndarray  # (f,) class ids
     colours: np.ndarray  # (f, 3) float32, 0..255 before light
     surfaces: np.ndarray  # (f,) Surface
-    along: (
-        np.ndarray
-    )  # (f,) true where the face runs along the road: its first two points are its near and far end
+    along: np.ndarray  # (f,) true where the face runs along the road: its first two points are its near and far end
     salts: np.ndarray  # (f,) float32 in 0..1, for variation in the shader
     layers: np.ndarray  # (f,) Layer
     depths: np.ndarray  # (f,) float32, z of the object for the drawing order
@@ -88,13 +84,9 @@ class Builder:
     ) -> None:
         """Add a polygon."""
         self.points += points
-        self.rows.append(
-            (len(points), label, colour, surface, along, self.salt, self.layer, self.depth, self.speed)
-        )
+        self.rows.append((len(points), label, colour, surface, along, self.salt, self.layer, self.depth, self.speed))
 
-    def front(
-        self, outline: Outline, z: float, label: int, colour: Colour, surface: int = Surface.PLAIN
-    ) -> None:
+    def front(self, outline: Outline, z: float, label: int, colour: Colour, surface: int = Surface.PLAIN) -> None:
         """Add a polygon that faces the camera, given in x and y."""
         self.face([(x, y, z) for x, y in outline], label, colour, surface)
 
@@ -109,13 +101,9 @@ class Builder:
     ) -> None:
         """Add an upright rectangle along the road."""
         (near, far), (low, high) = z, y
-        self.face(
-            [(x, low, near), (x, low, far), (x, high, far), (x, high, near)], label, colour, surface, True
-        )
+        self.face([(x, low, near), (x, low, far), (x, high, far), (x, high, near)], label, colour, surface, True)
 
-    def finish(
-        self, passed_s: float, park: tuple[bool, bool], junction: bool, eaves: tuple[float, float]
-    ) -> Chunk:
+    def finish(self, passed_s: float, park: tuple[bool, bool], junction: bool, eaves: tuple[float, float]) -> Chunk:
         """Return the tables."""
         sizes, labels, colours, surfaces, along, salts, layers, depths, speeds = zip(*self.rows, strict=True)
         return Chunk(

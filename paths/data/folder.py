@@ -129,8 +129,7 @@ class SegmentationFolder:
         owner = "labels of one byte hold" if self.num_classes is None else "the model has classes"
         more = f" (and {wrong.size - 1} more such values)" if wrong.size > 1 else ""
         raise DataError(
-            f"{name} holds class {value}{more}, but {owner} 0..{limit - 1}; "
-            + self._advice(value, wrong.size)
+            f"{name} holds class {value}{more}, but {owner} 0..{limit - 1}; " + self._advice(value, wrong.size)
         )
 
     def _advice(self, value: int, wrong: int) -> str:
@@ -213,9 +212,7 @@ def _find_images(root: Path) -> tuple[Path, ...]:
         raise DataError(f"data folder {root} {kind}; expected a folder with images/ and labels/ in it")
     folder = root / "images"
     if not folder.is_dir():
-        raise DataError(
-            f"{root} has no folder images; expected {folder}/NAME.png (or .jpg) and {root}/labels/NAME.png"
-        )
+        raise DataError(f"{root} has no folder images; expected {folder}/NAME.png (or .jpg) and {root}/labels/NAME.png")
     images = _files(folder, IMAGE_SUFFIXES)
     if not images:
         raise DataError(f"{folder} holds no images; expected files that end in {', '.join(IMAGE_SUFFIXES)}")

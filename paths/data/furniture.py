@@ -9,9 +9,7 @@ from gearshift.paths.data.plots import add_tree
 CAR_M = 5.0
 
 
-def add_furniture(
-    build: Builder, rng: np.random.Generator, plan: Plan, side: int, start: float, park: bool
-) -> None:
+def add_furniture(build: Builder, rng: np.random.Generator, plan: Plan, side: int, start: float, park: bool) -> None:
     """Add what one side of a chunk has at its kerb."""
     kerb = side * (plan.half_road_m + 0.35)
     if rng.random() < (0.3 if park else 0.22):
@@ -42,9 +40,7 @@ def _lamp(build: Builder, rng: np.random.Generator, x: float, side: int, z: floa
         reach = x - side * float(rng.uniform(0.8, 1.6))
         arm = [(x, height - 0.1), (reach, height + 0.12), (reach, height + 0.24), (x, height + 0.02)]
         build.front(arm, z, POLE, colour)
-        head = rectangle(
-            min(reach, reach - side * 0.5), max(reach, reach - side * 0.5), height, height + 0.24
-        )
+        head = rectangle(min(reach, reach - side * 0.5), max(reach, reach - side * 0.5), height, height + 0.24)
         build.front(head, z, POLE, (170, 168, 160))
 
 

@@ -88,9 +88,7 @@ def add_backdrop(
     height = float(rng.uniform(5, 10))
     wall = pick(rng, _WALLS)
     build.place(Layer.BACKDROP, start, float(rng.random()))
-    build.front(
-        rectangle(side * setback, side * (setback + 14), 0, height), start, BUILDING, wall, Surface.BRICK
-    )
+    build.front(rectangle(side * setback, side * (setback + 14), 0, height), start, BUILDING, wall, Surface.BRICK)
     build.side(side * setback, (start, start + length), (0, height), BUILDING, wall, Surface.FACADE)
 
 
@@ -134,9 +132,7 @@ def _blob(rng: np.random.Generator, x: float, y: float, radius_x: float, radius_
     return list(zip(xs.tolist(), ys.tolist(), strict=True))
 
 
-def add_tree(
-    build: Builder, rng: np.random.Generator, x: float, z: float, layer: Layer, size: float = 1.0
-) -> None:
+def add_tree(build: Builder, rng: np.random.Generator, x: float, z: float, layer: Layer, size: float = 1.0) -> None:
     """Add a tree: a trunk and an irregular crown, in leaf or bare."""
     bare = rng.random() < 0.35
     shade = pick(rng, _BARE if bare else _LEAVES, 10)

@@ -152,9 +152,7 @@ def _place(pixels: np.ndarray, camera: Camera) -> tuple[np.ndarray, np.ndarray]:
     return row.take(pixels), column.take(pixels)
 
 
-def _shade_sky(
-    colours: np.ndarray, labels: np.ndarray, pixels: np.ndarray, plan: Plan, camera: Camera
-) -> None:
+def _shade_sky(colours: np.ndarray, labels: np.ndarray, pixels: np.ndarray, plan: Plan, camera: Camera) -> None:
     labels[pixels] = SKY
     row, column = _place(pixels, camera)
     light = plan.light
@@ -372,9 +370,7 @@ def _hues() -> np.ndarray:
     return (grey + rng.uniform(-24, 46, (3, 64))).clip(10, 200).astype(np.float32)
 
 
-def _rail(
-    colour: list[np.ndarray], fence: np.ndarray, run: np.ndarray, up: np.ndarray, depth: np.ndarray
-) -> None:
+def _rail(colour: list[np.ndarray], fence: np.ndarray, run: np.ndarray, up: np.ndarray, depth: np.ndarray) -> None:
     """Show what is behind a railing between its bars, as a flat tone."""
     run, up, depth = run[fence], up[fence], depth[fence]
     gap = (_fraction(run / np.float32(0.24)) > 0.3) & (_fraction(up / np.float32(0.8)) > 0.1)

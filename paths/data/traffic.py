@@ -78,9 +78,7 @@ def _pedestrian(build: Builder, rng: np.random.Generator, x: float, z: float, sp
         sleeve = rectangle(x + arm * 0.22 - 0.05, x + arm * 0.22 + 0.05, hip, shoulder - 0.06)
         build.front(sleeve, z, PEDESTRIAN, dim(coat, 0.85))
     build.front(disc(x, tall - 0.12, 0.1, 0.14, 8), z, PEDESTRIAN, skin)
-    build.front(
-        disc(x, tall - 0.07, 0.1, 0.09, 8), z, PEDESTRIAN, pick(rng, ((40, 32, 26), (96, 76, 50)), 10)
-    )
+    build.front(disc(x, tall - 0.07, 0.1, 0.09, 8), z, PEDESTRIAN, pick(rng, ((40, 32, 26), (96, 76, 50)), 10))
 
 
 def _bicyclist(build: Builder, rng: np.random.Generator, x: float, z: float, speed: float) -> None:
@@ -113,9 +111,7 @@ def add_traffic(build: Builder, rng: np.random.Generator, plan: Plan, start: flo
         add_car(build, rng, plan, x, start + float(rng.uniform(0, 6)), -CAMERA_SPEED_M_S, away=False)
 
 
-def add_car(
-    build: Builder, rng: np.random.Generator, plan: Plan, x: float, z: float, speed: float, away: bool
-) -> None:
+def add_car(build: Builder, rng: np.random.Generator, plan: Plan, x: float, z: float, speed: float, away: bool) -> None:
     """Add a car or van whose nearest bumper is at `z`."""
     van = rng.random() < 0.15
     shape = CarShape(
@@ -222,9 +218,7 @@ def _tail(build: Builder, car: CarShape, paint: Colour, away: bool) -> None:
     for wheel in (-1, 1):
         hub = x + wheel * (half - 0.2)
         build.front(rectangle(hub - 0.16, hub + 0.16, 0.58, 0.74), z, CAR, lamp)
-    build.front(
-        rectangle(x - 0.26, x + 0.26, 0.42, 0.54), z, CAR, (214, 190, 70) if away else (226, 226, 222)
-    )
+    build.front(rectangle(x - 0.26, x + 0.26, 0.42, 0.54), z, CAR, (214, 190, 70) if away else (226, 226, 222))
 
 
 def lead_car(plan: Plan) -> Chunk:

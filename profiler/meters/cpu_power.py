@@ -38,11 +38,7 @@ def thread_power(cpu: CpuInfo, table: Mapping[str, float]) -> ThreadPower:
     """
     found = None if cpu.is_virtual else find_model(cpu.model, table)
     if found is None:
-        why = (
-            "virtual machine, its share of the chip is unknown"
-            if cpu.is_virtual
-            else "not in codecarbon's table"
-        )
+        why = "virtual machine, its share of the chip is unknown" if cpu.is_virtual else "not in codecarbon's table"
         return ThreadPower(
             thread_w=UNKNOWN_THREAD_W, basis=f"cpu {cpu.model!r} ({why}): {UNKNOWN_THREAD_W:g} W per thread"
         )

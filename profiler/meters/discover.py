@@ -126,9 +126,7 @@ def _best(device_kind: str, device: "torch.device | None", allow_estimate: bool,
             refusals.append(f"{kind}: {error}")
         else:
             return _noted(meter, refusals)
-    return NullMeter(
-        "; ".join(refusals) or f"no meter reads the energy of a {device_kind} device", clock=seams.clock
-    )
+    return NullMeter("; ".join(refusals) or f"no meter reads the energy of a {device_kind} device", clock=seams.clock)
 
 
 def _noted(meter: Meter, refusals: list[str]) -> Meter:
@@ -148,9 +146,7 @@ def _open_nvml(device: "torch.device | None", seams: Seams) -> Meter:
 def _board_of(device: "torch.device | None", seams: Seams) -> int | str:
     """Find the board behind a CUDA device: by the UUID that torch reports, else by `CUDA_VISIBLE_DEVICES`."""
     uuid = None if device is None else (seams.uuid_of or _torch_uuid)(device)
-    listed = visible_board(
-        (device.index or 0) if device is not None else 0, seams.environ.get("CUDA_VISIBLE_DEVICES")
-    )
+    listed = visible_board((device.index or 0) if device is not None else 0, seams.environ.get("CUDA_VISIBLE_DEVICES"))
     return uuid or listed
 
 
@@ -169,9 +165,7 @@ def _probe_nvml(seams: Seams) -> list[MeterStatus]:
     except MeterUnavailableError as error:
         return [MeterStatus(name="nvml", available=False, reason=str(error))]
     if boards == 0:
-        return [
-            MeterStatus(name="nvml", available=False, reason="NVML lists no board: check `nvidia-smi -L`")
-        ]
+        return [MeterStatus(name="nvml", available=False, reason="NVML lists no board: check `nvidia-smi -L`")]
     open_board = functools.partial(NvmlMeter, binding=seams.binding, background=False)
     return [_trial(f"nvml:{index}", functools.partial(open_board, index)) for index in range(boards)]
 

@@ -87,11 +87,7 @@ class NvmlMeter(BaseMeter):
                 self._power.add(self._clock(), power_w)
 
     def _read(self) -> Reading:
-        return (
-            self._read_counter()
-            if self._sensor is None or self._has_counter
-            else self._read_power(self._sensor)
-        )
+        return self._read_counter() if self._sensor is None or self._has_counter else self._read_power(self._sensor)
 
     def _read_counter(self) -> Reading:
         reason = None
@@ -170,9 +166,7 @@ class NvmlMeter(BaseMeter):
     def _precision(self) -> Precision:
         if self._has_counter or self._sensor is None:
             return Precision(resolution_s=UPDATE_PERIOD_S, relative=RELATIVE_ERROR)
-        return Precision(
-            resolution_s=self._sensor.averaging_s, relative=RELATIVE_ERROR, what="sensor averaging"
-        )
+        return Precision(resolution_s=self._sensor.averaging_s, relative=RELATIVE_ERROR, what="sensor averaging")
 
     def _give_back(self) -> None:
         self.board.close()
@@ -183,14 +177,10 @@ def _boundary(board: NvmlDevice) -> str:
         f"GPU board only: {board.name} (index {board.index}, {board.uuid}) with its memory, all processes on "
         "it; host excluded (CPU, DRAM, power supply, fans of the case, other boards)"
     )
-    return (
-        text + "; the board is split into MIG slices, all of them included" if board.is_partitioned else text
-    )
+    return text + "; the board is split into MIG slices, all of them included" if board.is_partitioned else text
 
 
 def _notes(board: NvmlDevice) -> tuple[str, ...]:
     if hasattr(board.binding, "__path__"):
-        return (
-            "the retired package `pynvml` hides nvidia-ml-py: pip uninstall pynvml; pip install nvidia-ml-py",
-        )
+        return ("the retired package `pynvml` hides nvidia-ml-py: pip uninstall pynvml; pip install nvidia-ml-py",)
     return ()

@@ -116,9 +116,7 @@ class NvmlDevice:
             return None
 
     def _limit_w(self) -> float | None:
-        limit_mw = self._ask("nvmlDeviceGetEnforcedPowerLimit") or self._ask(
-            "nvmlDeviceGetPowerManagementLimit"
-        )
+        limit_mw = self._ask("nvmlDeviceGetEnforcedPowerLimit") or self._ask("nvmlDeviceGetPowerManagementLimit")
         return watts_from_milliwatts(limit_mw) if limit_mw else None
 
     def _usage_w(self) -> float:
@@ -153,9 +151,7 @@ def load_binding() -> Any:
     try:
         return importlib.import_module("pynvml")
     except ImportError as error:
-        raise MeterUnavailableError(
-            f"nvidia-ml-py is not installed ({error}): pip install nvidia-ml-py"
-        ) from error
+        raise MeterUnavailableError(f"nvidia-ml-py is not installed ({error}): pip install nvidia-ml-py") from error
 
 
 def call(binding: Any, function: str, *arguments: object) -> Any:
@@ -169,9 +165,7 @@ def call(binding: Any, function: str, *arguments: object) -> Any:
     except UnicodeDecodeError as error:  # the binding decodes strictly
         return error.object
     except AttributeError as error:
-        raise MeterUnavailableError(
-            f"{function} is unknown to this binding: pip install -U nvidia-ml-py"
-        ) from error
+        raise MeterUnavailableError(f"{function} is unknown to this binding: pip install -U nvidia-ml-py") from error
     except (binding.NVMLError, OSError, getattr(binding, "NVMLLibraryMismatchError", OSError)) as error:
         remedy = _REMEDIES.get(type(error).__name__)
         raise MeterUnavailableError(f"{function}: {error}" + (f": {remedy}" if remedy else "")) from error

@@ -62,9 +62,7 @@ class RaplMeter(BaseMeter):
         found = scan(root, read_text)
         require_package(root, found)
         self._read_text = read_text
-        self._summed = tuple(
-            d for d in found.domains if not d.is_platform and (include_dram or not d.is_memory)
-        )
+        self._summed = tuple(d for d in found.domains if not d.is_platform and (include_dram or not d.is_memory))
         self._tracks = {
             domain: CounterTrack(units_per_joule=1_000_000, ceiling_w=domain.ceiling_w, span=domain.span_uj)
             for domain in found.domains
@@ -97,9 +95,7 @@ class RaplMeter(BaseMeter):
         tracks = self._tracks.values()
         return Reading(
             time_s=now_s,
-            energy_j=joules_from_microjoules(sum(track.total for track in summed))
-            if reason is None
-            else None,
+            energy_j=joules_from_microjoules(sum(track.total for track in summed)) if reason is None else None,
             reason=reason,
             epoch=sum(track.epoch for track in tracks),
             break_reason="; ".join(track.break_reason for track in tracks if track.break_reason) or None,

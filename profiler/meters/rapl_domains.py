@@ -190,9 +190,7 @@ def _name(zone: Path, read_text: ReadText) -> str:
 
 
 def _domain(zone: Path, label: str, read_text: ReadText) -> Domain:
-    limits_uw = [
-        _number(zone / f"constraint_{index}_{kind}_uw", read_text) for index in range(3) for kind in _LIMITS
-    ]
+    limits_uw = [_number(zone / f"constraint_{index}_{kind}_uw", read_text) for index in range(3) for kind in _LIMITS]
     named_uw = [limit for limit in limits_uw if limit]
     return Domain(
         label=label,

@@ -52,9 +52,7 @@ class Window:
             WindowError: It is not open.
         """
         if self._start is None:
-            raise WindowError(
-                f"window {self.name!r} was never opened: use `with meter.window() as w`, or open() it"
-            )
+            raise WindowError(f"window {self.name!r} was never opened: use `with meter.window() as w`, or open() it")
         end = self._book.take(self)
         self._measurement = measure(self._start, end, name=self.name, meter=self._book.meter)
         return self._measurement

@@ -151,9 +151,7 @@ def test_ragged_attention_is_uncountable_from_shapes():
     lengths = torch.tensor([0, 3, 5])
     packed = (shape(5, 4, 8),) * 3
     assert known_operators()["aten::_flash_attention_forward"].macs((*packed, lengths, lengths), None) is None
-    assert (
-        known_operators()["aten::_efficient_attention_forward"].macs((*packed, None, lengths), None) is None
-    )
+    assert known_operators()["aten::_efficient_attention_forward"].macs((*packed, None, lengths), None) is None
 
 
 def test_the_table_holds_no_composite_operator():
@@ -205,10 +203,7 @@ def test_masked_and_grouped_attention_are_counted_densely():
     q, kv = torch.zeros(1, 8, 10, 16), torch.zeros(1, 2, 12, 16)
     mask = torch.zeros(10, 12, dtype=torch.bool)
 
-    assert (
-        count(Attends(attn_mask=mask), (q, kv.repeat(1, 4, 1, 1), kv.repeat(1, 4, 1, 1))).macs
-        == 8 * 10 * 12 * 32
-    )
+    assert count(Attends(attn_mask=mask), (q, kv.repeat(1, 4, 1, 1), kv.repeat(1, 4, 1, 1))).macs == 8 * 10 * 12 * 32
     assert count(Attends(enable_gqa=True), (q, kv, kv)).macs == 8 * 10 * 12 * 32
 
 
@@ -260,10 +255,7 @@ def test_backward_without_an_input_gradient_is_as_dear_as_forward():
 def test_output_sizes_are_the_real_ones(size, expected):
     out = (size + 2 * 3 - 7) // 2 + 1
     assert expected == out * out * 32 * 3 * 7 * 7
-    assert (
-        count(nn.Conv2d(3, 32, 7, stride=2, padding=3), torch.zeros(1, 3, size, size), on_meta=True).macs
-        == expected
-    )
+    assert count(nn.Conv2d(3, 32, 7, stride=2, padding=3), torch.zeros(1, 3, size, size), on_meta=True).macs == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -287,9 +279,7 @@ def test_any_convolution_agrees_with_the_stock_counter_forward_and_is_twice_that
     assume(not transposed or (size - 1) * stride - 2 * padding + reach > 0)
     kind = getattr(nn, f"Conv{'Transpose' if transposed else ''}{dims}d")
     c_in, c_out = (channels * groups for channels in wide)
-    conv = kind(
-        c_in, c_out, kernel, stride=stride, padding=padding, dilation=dilation, groups=groups, device="meta"
-    )
+    conv = kind(c_in, c_out, kernel, stride=stride, padding=padding, dilation=dilation, groups=groups, device="meta")
     x = torch.empty(batch, c_in, *(size,) * dims, device="meta", requires_grad=True)
     with FlopCounterMode(display=False) as witness:
         out = conv(x)

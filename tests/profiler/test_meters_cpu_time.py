@@ -68,13 +68,9 @@ class TestFormula:
         shares=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5),
         idle=st.floats(0, 1),
     )
-    def test_power_lies_between_idle_and_specified(
-        self, seconds: float, shares: list[float], idle: float
-    ) -> None:
+    def test_power_lies_between_idle_and_specified(self, seconds: float, shares: list[float], idle: float) -> None:
         clock, busy = Clock(), Clock()
-        meter = CpuTimeEstimate(
-            clock=clock, cpu_clock=busy, cpu=cpu(), table={"Chip 8": 100.0}, idle_share=idle
-        )
+        meter = CpuTimeEstimate(clock=clock, cpu_clock=busy, cpu=cpu(), table={"Chip 8": 100.0}, idle_share=idle)
         with meter.window() as w:
             for share in shares:
                 clock.now_s += seconds
@@ -150,9 +146,7 @@ class TestConstants:
     def test_models_are_found_as_the_system_spells_them(self, model: str, name: str, watts: float) -> None:
         assert find_model(model, load_table()) == (name, watts)
 
-    @pytest.mark.parametrize(
-        "model", ["AMD EPYC", "Intel(R) Xeon(R) CPU @ 2.80GHz", "aarch64", "", "unknown", "6378"]
-    )
+    @pytest.mark.parametrize("model", ["AMD EPYC", "Intel(R) Xeon(R) CPU @ 2.80GHz", "aarch64", "", "unknown", "6378"])
     def test_a_family_is_not_a_model(self, model: str) -> None:
         assert find_model(model, load_table()) is None
 
@@ -170,11 +164,7 @@ class TestConstants:
     def test_every_name_in_the_table_finds_its_own_power(self) -> None:
         table = load_table()
         assert len(table) > 4000
-        wrong = [
-            name
-            for name in list(table)[::40]
-            if (found := find_model(name, table)) and found[1] != table[name]
-        ]
+        wrong = [name for name in list(table)[::40] if (found := find_model(name, table)) and found[1] != table[name]]
         assert wrong == []
 
     def test_without_codecarbon_the_table_is_empty(self, monkeypatch: pytest.MonkeyPatch) -> None:

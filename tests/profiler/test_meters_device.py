@@ -23,9 +23,7 @@ def board(name: str = "NVIDIA H200", memory_bytes: int = 141 * GIB) -> DeviceIde
 
 
 def processor(name: str = "AMD EPYC 9654", threads: int = 8) -> DeviceIdentity:
-    return DeviceIdentity(
-        kind="cpu", name=name, threads=threads, memory_bytes=24 * GIB, torch_version="2.14.1"
-    )
+    return DeviceIdentity(kind="cpu", name=name, threads=threads, memory_bytes=24 * GIB, torch_version="2.14.1")
 
 
 @pytest.mark.parametrize(
@@ -68,9 +66,7 @@ def test_what_is_the_same_device(one: DeviceIdentity, other: DeviceIdentity, sam
     memory_bytes=st.none() | st.integers(0, 2**50),
     driver=st.none() | st.text(max_size=10),
 )
-def test_it_survives_json(
-    kind: str, name: str, threads: int, memory_bytes: int | None, driver: str | None
-) -> None:
+def test_it_survives_json(kind: str, name: str, threads: int, memory_bytes: int | None, driver: str | None) -> None:
     identity = DeviceIdentity(
         kind=kind, name=name, threads=threads, memory_bytes=memory_bytes, torch_version="2.14", driver=driver
     )
@@ -106,9 +102,7 @@ class TestIdentify:
     @pytest.mark.parametrize(
         ("limit", "memory_gib"), [(None, 1024), ("max\n", 1024), (f"{8 * GIB}\n", 8), (f"{2**60}\n", 1024)]
     )
-    def test_memory_is_that_of_the_container(
-        self, tmp_path: Path, limit: str | None, memory_gib: int
-    ) -> None:
+    def test_memory_is_that_of_the_container(self, tmp_path: Path, limit: str | None, memory_gib: int) -> None:
         found = identify("cpu", root=self.root(tmp_path, limit))
         assert (found.kind, found.name, found.threads) == ("cpu", "Chip 8", 1)
         assert found.memory_bytes == memory_gib * GIB
@@ -122,9 +116,7 @@ class TestIdentify:
     def test_this_machine_is_identified_twice_alike(self) -> None:
         assert identify().key() == identify(torch.device("cpu")).key()
 
-    def test_a_board_is_identified_through_torch(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_board_is_identified_through_torch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         properties = SimpleNamespace(name="NVIDIA H200", total_memory=141 * GIB)

@@ -142,9 +142,7 @@ class TestChoiceByName:
             open_meter(kind, seams=seams_of(tmp_path))
 
     def test_an_unknown_name_lists_the_known(self) -> None:
-        with pytest.raises(
-            InputError, match="unknown meter 'watts': choose one of auto, nvml, rapl, cpu-time, none"
-        ):
+        with pytest.raises(InputError, match="unknown meter 'watts': choose one of auto, nvml, rapl, cpu-time, none"):
             open_meter("watts")  # type: ignore[arg-type]
 
     def test_nvml_does_not_measure_a_processor(self, tmp_path: Path) -> None:
@@ -185,9 +183,7 @@ class TestWhichBoard:
 
 
 class TestList:
-    def test_every_known_meter_is_listed_with_what_it_measures_or_why_not(
-        self, tmp_path: Path, rapl: Path
-    ) -> None:
+    def test_every_known_meter_is_listed_with_what_it_measures_or_why_not(self, tmp_path: Path, rapl: Path) -> None:
         for seams in (
             seams_of(tmp_path),
             seams_of(tmp_path, Nvml(), rapl),

@@ -63,9 +63,7 @@ def test_idle_power_is_the_mean_over_the_wait(power_w: float, seconds: float) ->
 
 def test_a_wait_shorter_than_the_sensor_is_flagged() -> None:
     clock = Clock()
-    assert (
-        measure_idle(IdleBoard(clock, 20.0), 0.05, sleep=clock.sleep).warnings[0].startswith("shorter than")
-    )
+    assert measure_idle(IdleBoard(clock, 20.0), 0.05, sleep=clock.sleep).warnings[0].startswith("shorter than")
 
 
 def test_the_estimate_gives_its_own_constant_at_once() -> None:

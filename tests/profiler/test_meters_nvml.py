@@ -559,9 +559,7 @@ class TestVisibleBoards:
             ("1,-1,2", 0, 1),
         ],
     )
-    def test_the_board_behind_a_cuda_device(
-        self, visible: str | None, cuda_index: int, board: int | str
-    ) -> None:
+    def test_the_board_behind_a_cuda_device(self, visible: str | None, cuda_index: int, board: int | str) -> None:
         assert visible_board(cuda_index, visible) == board
 
     @pytest.mark.parametrize(

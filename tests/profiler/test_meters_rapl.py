@@ -91,9 +91,7 @@ class TestWhatAddsUp:
 
     @pytest.mark.parametrize("layout", ["flat", "nested", "both"])
     @pytest.mark.parametrize("sockets", [1, 2])
-    def test_every_layout_and_socket_counts_once(
-        self, tree: Tree, clock: Clock, layout: str, sockets: int
-    ) -> None:
+    def test_every_layout_and_socket_counts_once(self, tree: Tree, clock: Clock, layout: str, sockets: int) -> None:
         energies = []
         for socket in range(sockets):
             zone = f"intel-rapl:{socket}"
@@ -111,9 +109,7 @@ class TestWhatAddsUp:
         assert set(w.parts) == {f"package-{n}{end}" for n in range(sockets) for end in ("", "/dram")}
 
     @pytest.mark.parametrize(("include_dram", "total_j"), [(True, 120.0), (False, 100.0)])
-    def test_memory_is_added_when_asked_for(
-        self, tree: Tree, clock: Clock, include_dram: bool, total_j: float
-    ) -> None:
+    def test_memory_is_added_when_asked_for(self, tree: Tree, clock: Clock, include_dram: bool, total_j: float) -> None:
         package, memory = tree.add("intel-rapl:0", "package-0"), tree.add("intel-rapl:0:2", "dram")
         meter = meter_of(tree, clock, include_dram=include_dram)
         with meter.window() as w:
@@ -166,12 +162,9 @@ class TestPermissions:
         assert f"chmod a+r {' '.join(sorted(str(path) for path in tree.denied))}`" in str(caught.value)
 
     @pytest.mark.parametrize("denied", ["intel-rapl:0", "intel-rapl-mmio:0", "intel-rapl-tpmi:0"])
-    def test_one_denied_provider_does_not_disable_the_others(
-        self, tree: Tree, clock: Clock, denied: str
-    ) -> None:
+    def test_one_denied_provider_does_not_disable_the_others(self, tree: Tree, clock: Clock, denied: str) -> None:
         energies = {
-            zone: tree.add(zone, "package-0")
-            for zone in ("intel-rapl:0", "intel-rapl-mmio:0", "intel-rapl-tpmi:0")
+            zone: tree.add(zone, "package-0") for zone in ("intel-rapl:0", "intel-rapl-mmio:0", "intel-rapl-tpmi:0")
         }
         tree.denied.add(energies[denied])
         meter = meter_of(tree, clock)
@@ -219,9 +212,7 @@ class TestPermissions:
 
 class TestNothingThere:
     @pytest.mark.parametrize("exists", [True, False])
-    def test_an_empty_or_missing_tree_is_a_plain_message(
-        self, tree: Tree, clock: Clock, exists: bool
-    ) -> None:
+    def test_an_empty_or_missing_tree_is_a_plain_message(self, tree: Tree, clock: Clock, exists: bool) -> None:
         if exists:
             tree.root.mkdir()
         with pytest.raises(MeterUnavailableError, match=f"no RAPL domains under {tree.root}"):
@@ -317,9 +308,7 @@ class TestWraps:
         tree.add("intel-rapl:0:2", "dram", max_energy_range_uj=1_000_000_000)
         assert poll_period_s(scan(tree.root).domains) < alone_s
 
-    def test_a_counter_without_a_range_that_goes_back_spoils_one_window(
-        self, tree: Tree, clock: Clock
-    ) -> None:
+    def test_a_counter_without_a_range_that_goes_back_spoils_one_window(self, tree: Tree, clock: Clock) -> None:
         energy = tree.add("intel-rapl:0", "package-0", 9_000_000, max_energy_range_uj=None)
         meter = meter_of(tree, clock)
         with meter.window() as spoilt:

@@ -101,9 +101,7 @@ class TestPairing:
         assert w.energy_j == pytest.approx(50.0 * 0.25)
         assert w.seconds == pytest.approx(0.25)
 
-    def test_the_wall_clock_may_jump(
-        self, meter: ConstantPower, clock: Clock, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_wall_clock_may_jump(self, meter: ConstantPower, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "time", lambda: pytest.fail("the wall clock was read"))
         monkeypatch.setattr(time, "time_ns", lambda: pytest.fail("the wall clock was read"))
         with meter.window() as w:
@@ -139,9 +137,7 @@ class TestNotMeasured:
         assert w.power_w is None
 
     @pytest.mark.parametrize("failing", ["opening", "closing"])
-    def test_a_failed_reading_is_none_with_its_reason(
-        self, meter: ConstantPower, clock: Clock, failing: str
-    ) -> None:
+    def test_a_failed_reading_is_none_with_its_reason(self, meter: ConstantPower, clock: Clock, failing: str) -> None:
         failure: dict[str, object] = {"energy_j": None, "reason": "Not Ready"}
         meter.changes = failure if failing == "opening" else {}
         with meter.window() as w:
@@ -159,9 +155,7 @@ class TestNotMeasured:
         assert w.reason is not None
         assert w.reason.startswith("stale:")
 
-    def test_a_break_inside_spoils_the_window_and_not_the_next(
-        self, meter: ConstantPower, clock: Clock
-    ) -> None:
+    def test_a_break_inside_spoils_the_window_and_not_the_next(self, meter: ConstantPower, clock: Clock) -> None:
         with meter.window() as spoilt:
             clock.pass_s(1.0)
             meter.changes = {"epoch": 1, "break_reason": "counter_reset: went back"}
@@ -215,12 +209,8 @@ class TestNotMeasured:
 
 
 class TestDoubts:
-    @pytest.mark.parametrize(
-        ("seconds", "is_flagged"), [(0.2, True), (0.999, True), (1.0, False), (2.0, False)]
-    )
-    def test_windows_shorter_than_the_sensor_are_flagged(
-        self, clock: Clock, seconds: float, is_flagged: bool
-    ) -> None:
+    @pytest.mark.parametrize(("seconds", "is_flagged"), [(0.2, True), (0.999, True), (1.0, False), (2.0, False)])
+    def test_windows_shorter_than_the_sensor_are_flagged(self, clock: Clock, seconds: float, is_flagged: bool) -> None:
         clock.now_s = 0.0
         meter = ConstantPower(clock, resolution_s=1.0)
         with meter.window() as w:
@@ -232,9 +222,7 @@ class TestDoubts:
         with meter.window() as w:
             clock.pass_s(10.0)
             meter.changes = {"gap_s": 2.0}
-        assert w.uncertainty_j == pytest.approx(
-            math.sqrt((0.05 * 100) ** 2 + (10 * 0.5) ** 2 + (10 * 2) ** 2)
-        )
+        assert w.uncertainty_j == pytest.approx(math.sqrt((0.05 * 100) ** 2 + (10 * 0.5) ** 2 + (10 * 2) ** 2))
 
     def test_missing_readings_are_counted(self, meter: ConstantPower, clock: Clock) -> None:
         with meter.window() as w:
@@ -266,9 +254,7 @@ class TestDoubts:
             clock.pass_s(seconds)
             meter.changes = {"energy_j": counter_j, "check_j": check_w * seconds, "check_s": seconds}
         assert w.energy_j == counter_j
-        assert [text.split(":")[0] for text in w.warnings] == (
-            [] if share is None else [f"discrepancy {share}"]
-        )
+        assert [text.split(":")[0] for text in w.warnings] == ([] if share is None else [f"discrepancy {share}"])
 
     def test_domains_are_given_apart(self, meter: ConstantPower, clock: Clock) -> None:
         meter.changes = {"parts": {"package-0": 1.0, "psys": 5.0}}
@@ -513,9 +499,7 @@ class TestTotal:
         assert total.is_partial
 
     def test_one_failing_device_makes_the_total_partial(self, clock: Clock) -> None:
-        total = total_energy(
-            [self._window(clock, 0.0, 1.0, "nvml:0"), self._window(clock, 0.0, 1.0, "nvml:1", None)]
-        )
+        total = total_energy([self._window(clock, 0.0, 1.0, "nvml:0"), self._window(clock, 0.0, 1.0, "nvml:1", None)])
         assert (total.energy_j, total.is_partial, total.missing) == (100.0, True, ("nvml:1: no sensor",))
 
     def test_nothing_measured_is_none(self, clock: Clock) -> None:

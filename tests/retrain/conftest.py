@@ -105,9 +105,7 @@ def noisy_frames(count: int, seed: int = 0, size: tuple[int, int] = (48, 64)) ->
     frames = []
     for _ in range(count):
         coarse = rng.permutation(np.arange(12) % CLASSES).reshape(3, 4).astype(np.uint8)
-        labels = np.kron(coarse, np.ones((size[0] // 3 + 1, size[1] // 4 + 1), np.uint8))[
-            : size[0], : size[1]
-        ]
+        labels = np.kron(coarse, np.ones((size[0] // 3 + 1, size[1] // 4 + 1), np.uint8))[: size[0], : size[1]]
         labels = np.where(rng.random(size) < 0.05, np.uint8(IGNORE_INDEX), labels)
         image = (rng.integers(0, 100, (*size, 3)) + 30 * labels[..., None].clip(max=CLASSES)).astype(np.uint8)
         frames.append(LabelledFrame(image=image, labels=labels))

@@ -52,9 +52,7 @@ def test_the_decay_falls_from_the_full_rate_to_near_zero(schedule: tuple[int, Op
 def test_the_rate_is_continuous_at_the_joints(schedule: tuple[int, Optimiser]) -> None:
     """No step changes it by more than the slope there: 1/w in the warm-up, sqrt(1/d) at the decay's start."""
     steps, optimiser = schedule
-    limit = max(
-        1 / max(optimiser.warmup_steps, 1) if optimiser.warmup_steps else 0, optimiser.decay_steps**-0.5
-    )
+    limit = max(1 / max(optimiser.warmup_steps, 1) if optimiser.warmup_steps else 0, optimiser.decay_steps**-0.5)
     shares = rates(steps, optimiser)
     assert all(abs(one - two) <= limit + 1e-9 for one, two in itertools.pairwise(shares))
 

@@ -92,9 +92,7 @@ def test_a_run_that_is_stopped_and_started_again_writes_the_weights_of_one_that_
 
     assert main(command("broken")) == 0
     assert capsys.readouterr().out == f"{rendered}\n{photographs}\n"
-    assert sha256(tmp_path / "broken" / "model.safetensors") == sha256(
-        tmp_path / "whole" / "model.safetensors"
-    )
+    assert sha256(tmp_path / "broken" / "model.safetensors") == sha256(tmp_path / "whole" / "model.safetensors")
 
     weights = load_file(tmp_path / "whole" / "model.safetensors")
     model = build_described("segformer-street")
@@ -190,9 +188,7 @@ def test_a_folder_of_another_run_is_refused(
     assert main([str(write_recipe(tmp_path, make_document(**changes))), *command]) == 0
     capsys.readouterr()
     other = write_recipe(tmp_path, make_document(seed=9, weight_decay=0.1, **changes))
-    assert "made with another recipe (optimiser.weight_decay, seed differ)" in refusal(
-        capsys, other, *command
-    )
+    assert "made with another recipe (optimiser.weight_decay, seed differ)" in refusal(capsys, other, *command)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--no-such-option"]])
@@ -218,6 +214,4 @@ def test_as_a_module(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gearshift.retrain", "absent.yaml", "--images", "absent"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert ended.stderr == (
-        "error: cannot read absent.yaml: No such file or directory; give an existing YAML file\n"
-    )
+    assert ended.stderr == ("error: cannot read absent.yaml: No such file or directory; give an existing YAML file\n")

@@ -71,9 +71,7 @@ def test_a_recipe_does_not_change(make_document: MakeDocument) -> None:
         ("temperature_of_it", 'unknown key "temperature_of_it"; did you mean "temperature"?'),
     ],
 )
-def test_an_unknown_key_is_named_with_the_nearest(
-    make_document: MakeDocument, key: str, message: str
-) -> None:
+def test_an_unknown_key_is_named_with_the_nearest(make_document: MakeDocument, key: str, message: str) -> None:
     assert refusal(make_document() | {key: 1}) == message
 
 
@@ -81,8 +79,7 @@ def test_a_key_like_none_is_answered_with_those_of_its_section(make_document: Ma
     document = make_document()
     document["augmentation"]["xyz"] = 1
     assert refusal(document) == (
-        'unknown key "augmentation.xyz"; known keys: '
-        "aspect_jitter, colour_jitter, crop_height, crop_width, min_region"
+        'unknown key "augmentation.xyz"; known keys: aspect_jitter, colour_jitter, crop_height, crop_width, min_region'
     )
 
 
@@ -184,9 +181,7 @@ def test_keys_within_lists_mappings_and_trees_are_known(document: dict[str, Any]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"cannot read .*none\.yaml: No such file or directory; give an existing"
-    ):
+    with pytest.raises(ConfigError, match=r"cannot read .*none\.yaml: No such file or directory; give an existing"):
         Recipe.read(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="Is a directory"):
         Recipe.read(tmp_path)
@@ -235,9 +230,7 @@ def test_any_text_is_refused_in_one_line_that_names_the_file(
 def test_a_section_survives_being_written_and_read(
     tmp_path_factory: pytest.TempPathFactory, logits_weight: float, temperature: float, features_weight: float
 ) -> None:
-    section = Distillation(
-        logits_weight=logits_weight, temperature=temperature, features_weight=features_weight
-    )
+    section = Distillation(logits_weight=logits_weight, temperature=temperature, features_weight=features_weight)
     path = tmp_path_factory.getbasetemp() / "section.yaml"
     path.write_text(yaml.safe_dump(section.model_dump()))
     assert read_config(path, Distillation) == section

@@ -33,9 +33,7 @@ def start(make_recipe: MakeRecipe, make_data: MakeData, make_model: MakeModel) -
 
 
 @pytest.fixture(scope="module")
-def unbroken(
-    start: Callable[..., Trainer], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Trainer]:
+def unbroken(start: Callable[..., Trainer], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trainer]:
     """Return a trainer that ran to its end without a break; each kind runs once for all tests."""
 
     @functools.cache
@@ -67,9 +65,7 @@ def differences(one: Any, other: Any, place: str = "") -> list[str]:
         return [] if torch.equal(one, other) else [place]
     if isinstance(one, dict):
         keys = {*one, *other}
-        return [
-            found for key in keys for found in differences(one.get(key), other.get(key), f"{place}/{key}")
-        ]
+        return [found for key in keys for found in differences(one.get(key), other.get(key), f"{place}/{key}")]
     if isinstance(one, list | tuple):
         pairs = zip(one, other, strict=True)
         return [found for i, pair in enumerate(pairs) for found in differences(*pair, f"{place}/{i}")]
@@ -142,9 +138,7 @@ def test_another_recipe_is_refused_by_what_differs(
 ) -> None:
     kill(start(tmp_path), after=3)
     before = state(tmp_path)
-    with pytest.raises(
-        CheckpointError, match=rf"checkpoint\.pt was made with another recipe \({named} differ\)"
-    ):
+    with pytest.raises(CheckpointError, match=rf"checkpoint\.pt was made with another recipe \({named} differ\)"):
         go(start(tmp_path, **changes))
     assert differences(before, state(tmp_path)) == []
 
@@ -205,13 +199,9 @@ def test_another_teacher_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04 cut short"])
-def test_a_damaged_checkpoint_is_refused(
-    start: Callable[..., Trainer], tmp_path: Path, content: bytes
-) -> None:
+def test_a_damaged_checkpoint_is_refused(start: Callable[..., Trainer], tmp_path: Path, content: bytes) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(content)
-    with pytest.raises(
-        CheckpointError, match=r"checkpoint\.pt cannot be read as a checkpoint; remove it"
-    ) as caught:
+    with pytest.raises(CheckpointError, match=r"checkpoint\.pt cannot be read as a checkpoint; remove it") as caught:
         go(start(tmp_path))
     assert "\n" not in str(caught.value)
 
@@ -249,9 +239,7 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(start: Callable[..., Train
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "log.jsonl"]
 
 
-def test_a_checkpoint_from_before_batches_were_counted_resumes(
-    start: Callable[..., Trainer], tmp_path: Path
-) -> None:
+def test_a_checkpoint_from_before_batches_were_counted_resumes(start: Callable[..., Trainer], tmp_path: Path) -> None:
     kill(start(tmp_path), after=3)
     older = {key: value for key, value in state(tmp_path).items() if key != "skipped"}
     torch.save(older, tmp_path / "checkpoint.pt")

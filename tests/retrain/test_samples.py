@@ -210,9 +210,7 @@ def test_a_batch_depends_on_recipe_and_step_alone(
     assert same(used.batch(steps[0]), elsewhere)
 
 
-def test_a_batch_leaves_the_random_states_as_they_were(
-    make_recipe: MakeRecipe, make_frames: MakeFrames
-) -> None:
+def test_a_batch_leaves_the_random_states_as_they_were(make_recipe: MakeRecipe, make_frames: MakeFrames) -> None:
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     Sampler(make_recipe(), make_frames(2), make_frames(1)).batch(4)
     assert torch.equal(torch_state, torch.get_rng_state())
@@ -221,9 +219,7 @@ def test_a_batch_leaves_the_random_states_as_they_were(
 
 def test_steps_and_seeds_differ(make_recipe: MakeRecipe, make_frames: MakeFrames) -> None:
     frames = make_frames(3)
-    batches = [
-        Sampler(make_recipe(seed=seed), frames, frames).batch(step) for seed in (0, 1) for step in (0, 1, 2)
-    ]
+    batches = [Sampler(make_recipe(seed=seed), frames, frames).batch(step) for seed in (0, 1) for step in (0, 1, 2)]
     assert len({batch.regions for batch in batches}) == len(batches)
 
 

@@ -106,9 +106,7 @@ def test_the_backbone_is_frozen_in_evaluation_mode(
 ) -> None:
     made: list[Any] = []
     create = timm.create_model
-    monkeypatch.setattr(
-        timm, "create_model", lambda *given, **named: made.append(create(*given, **named)) or made[0]
-    )
+    monkeypatch.setattr(timm, "create_model", lambda *given, **named: made.append(create(*given, **named)) or made[0])
     maps = teach(*files, frames, ignore)
     (backbone,) = made
     assert not any(module.training for module in backbone.modules())
@@ -142,9 +140,7 @@ def test_photographs_of_several_sizes_are_refused(
 
 
 def test_photographs_below_a_patch_are_refused(files: tuple[Path, Path], make_frames: MakeFrames) -> None:
-    assert "64x15, smaller than the teacher's 16x16 patch" in refusal(
-        DataError, *files, make_frames(1, size=(15, 64))
-    )
+    assert "64x15, smaller than the teacher's 16x16 patch" in refusal(DataError, *files, make_frames(1, size=(15, 64)))
     assert "no photograph" in refusal(DataError, *files, [])
 
 
@@ -154,14 +150,10 @@ def test_files_that_are_absent_or_damaged_are_refused(
     (tmp_path / "damaged").write_bytes(b"not safetensors")
     for name in ("absent", "damaged"):
         for pair in ((tmp_path / name, files[1]), (files[0], tmp_path / name)):
-            assert f"cannot read the teacher's weights {tmp_path / name}" in refusal(
-                CheckpointError, *pair, frames
-            )
+            assert f"cannot read the teacher's weights {tmp_path / name}" in refusal(CheckpointError, *pair, frames)
 
 
-def test_another_backbone_is_refused(
-    files: tuple[Path, Path], frames: list[LabelledFrame], tmp_path: Path
-) -> None:
+def test_another_backbone_is_refused(files: tuple[Path, Path], frames: list[LabelledFrame], tmp_path: Path) -> None:
     weights = load_file(files[0])
     for name, state in {
         "head": load_file(files[1]),

@@ -65,9 +65,7 @@ def test_a_step_changes_every_trainable_tensor(
     model = make_model()
     for parameter in model.parameters():  # zeros would stay zeros where the gradient is none
         torch.nn.init.normal_(parameter, std=0.1) if parameter.ndim == 1 else None
-    recipe = make_recipe(
-        steps=1, warmup_steps=0, decay_steps=1, distillation=DISTILLATION if taught else None
-    )
+    recipe = make_recipe(steps=1, warmup_steps=0, decay_steps=1, distillation=DISTILLATION if taught else None)
     history = History(model)
     Trainer(model, recipe, make_data(taught=taught), tmp_path).run(history)
     before, after = history.weights
@@ -334,10 +332,7 @@ def test_data_that_the_model_has_no_class_for_is_refused(
     make_frames: MakeFrames,
     tmp_path: Path,
 ) -> None:
-    odd = [
-        replace(frame, labels=np.where(frame.labels == 4, np.uint8(7), frame.labels))
-        for frame in make_frames(2)
-    ]
+    odd = [replace(frame, labels=np.where(frame.labels == 4, np.uint8(7), frame.labels)) for frame in make_frames(2)]
     for name, message in (
         ("labelled", r"labels to train on hold class 7, but the model has classes 0\.\.4"),
         ("rendered", "labels to train on hold class 7"),
@@ -369,9 +364,7 @@ def test_maps_of_another_teacher_are_refused(
 ) -> None:
     recipe = make_recipe(distillation=DISTILLATION)
     with pytest.raises(CheckpointError, match="the teacher knows 11 classes and the model 5"):
-        Trainer(
-            make_model(), recipe, replace(make_data(), teacher=make_teacher_maps(3, classes=11)), tmp_path
-        )
+        Trainer(make_model(), recipe, replace(make_data(), teacher=make_teacher_maps(3, classes=11)), tmp_path)
     with pytest.raises(CheckpointError, match="the teacher has seen 2 photographs, but there are 3"):
         Trainer(make_model(), recipe, replace(make_data(), teacher=make_teacher_maps(2)), tmp_path)
 
