@@ -142,6 +142,7 @@ class DynamicModel:
         self._quarantine = Quarantine(self._order, list(self.paths))
         self._pinned: str | None = None
         self._period_s = frame_period_s
+        self._rate_is_declared = frame_period_s is not None
         self._budget = Budget()
         self._resolved = Budget()
         self._decision = self._redecide(State.start(choices, frame_period_s))
@@ -443,8 +444,11 @@ class DynamicModel:
         return None if before is None else self._last_start_s - before
 
     def _follow_rhythm(self) -> None:
-        """Work out a share of the stock model's power anew when frames turn out to come at another rate."""
-        if self._budget.power_share is None:
+        """Work out a share of the stock model's power anew when frames turn out to come at another rate.
+
+        A rate that was declared stands: frames that are late because the device is busy must not lower the budget.
+        """
+        if self._budget.power_share is None or self._rate_is_declared:
             return
         now = self._decision.state.rhythm.camera_period_s
         if abs((now or 0.0) - (self._period_s or 0.0)) > RHYTHM_TOLERANCE * (now or self._period_s or 0.0):

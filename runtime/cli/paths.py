@@ -95,7 +95,7 @@ def path_table(bundle: Bundle) -> Table:
     trained = "" if record.checkpoint.trained else " Random weights: quality means nothing."
     table.caption = (
         f"Measured on {bundle.device.describe()}. Energy: {record.meter.source} ({record.meter.boundary}). "
-        f"vs: energy saved per frame (time where energy is not known).{trained}"
+        f"vs: energy per frame against that path (time where energy is not known).{trained}"
     )
     return table
 
@@ -126,4 +126,4 @@ def _saving(path: PathRecord, reference: PathRecord) -> str:
     ours, theirs = path.energy.gross_j, reference.energy.gross_j
     if ours is None or not theirs:
         ours, theirs = path.latency.median_ms, reference.latency.median_ms
-    return f"{(1 - ours / theirs) * 100:.0f} %"
+    return f"{(ours / theirs - 1) * 100:+.0f} %"
