@@ -36,7 +36,9 @@ class Settings:
         dwell_frames: Frames that a path runs at least before a dearer one may replace it.
         window_s: Over which a mean budget must hold.
         margin: Part of an energy allowance that lies within its error. A single path may exceed it by so much,
-            debts included; while two paths take turns so much is held back.
+            debts included.
+        headroom: Part of an energy allowance that is held back while two paths take turns: a real meter and
+            real frames scatter, and without it the mean of a short run lands above the budget as often as below.
         excess: Part of the allowance by which the active path may exceed it before it is left, and single
             windows while two paths take turns. The mean keeps the budget: what is overspent is paid back.
         hysteresis: A dearer path than the active one must clear the latency limit by this share.
@@ -46,6 +48,7 @@ class Settings:
     dwell_frames: int = 2
     window_s: float = 1.0
     margin: float = 0.01
+    headroom: float = 0.025
     excess: float = 0.02
     hysteresis: float = 0.03
     sensor_s: float = 0.0
@@ -212,7 +215,7 @@ def _book(state: State, reading: FrameReading, elapsed_s: float, choices: Choice
     allowance = _allowance(state)
     if allowance is None or reading.period_s is None:  # the first frame: part of a period only
         return state
-    kept = 1.0 if state.pair is None else 1 - settings.margin
+    kept = 1.0 if state.pair is None else 1 - settings.headroom
     period = state.rhythm.period_with(state.latency.expected_s(choices, reading.path))
     deepest = -allowance.joules(period) / period * settings.window_s  # older debts are forgiven
     bucket = state.bucket_j + kept * allowance.joules(elapsed_s) - spent - paid
@@ -365,10 +368,10 @@ def _cost(state: State, choices: Choices, index: int, allowance: _Allowance) -> 
 def _options(
     costs: dict[int, _Cost], drains: dict[int, float], choices: Choices, settings: Settings
 ) -> dict[int, Option]:
-    """What paths would do to the bucket while they take turns, the margin held back."""
+    """What paths would do to the bucket while they take turns, the headroom held back."""
     return {
         index: Option(
-            index, choices.paths[index].quality, drains[index] + settings.margin * cost.allowed_j, cost.period_s
+            index, choices.paths[index].quality, drains[index] + settings.headroom * cost.allowed_j, cost.period_s
         )
         for index, cost in costs.items()
     }
