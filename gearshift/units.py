@@ -14,11 +14,6 @@ def joules_from_microjoules(energy_uj: float) -> float:
     return energy_uj / 1e6
 
 
-def joules_from_watt_hours(energy_wh: float) -> float:
-    """Convert Wh (batteries) to J."""
-    return energy_wh * JOULES_PER_WATT_HOUR
-
-
 def kilowatt_hours(energy_j: float) -> float:
     """Convert J to kWh (carbon factors)."""
     return energy_j / JOULES_PER_KILOWATT_HOUR
@@ -32,11 +27,6 @@ def watts_from_milliwatts(power_mw: float) -> float:
 def watts_from_microwatts(power_uw: float) -> float:
     """Convert µW (powercap's limits) to W."""
     return power_uw / 1e6
-
-
-def watts_from_millivolts_milliamperes(voltage_mv: float, current_ma: float) -> float:
-    """Convert a rail's mV and mA (INA3221) to W."""
-    return voltage_mv * current_ma / 1e6
 
 
 def milliseconds(seconds: float) -> float:

@@ -283,6 +283,12 @@ def test_a_share_is_of_the_stock_models_power_on_the_same_stream(make: Callable[
     paced = make(stock_power_w=stock_power_w, frame_period_s=0.1)
     paced.budget = Budget.parse("60%")
     assert paced.resolved_budget.power_w == pytest.approx(0.6 * 10.4)
+    late = make(clock=(slow := Clock()), stock_power_w=stock_power_w, frame_period_s=0.1)
+    late.budget = Budget.parse("60%")
+    for _ in range(40):  # frames that come late at a declared rate do not lower the budget
+        slow.now_s += 0.3
+        late(FRAME)
+    assert late.resolved_budget.power_w == pytest.approx(0.6 * 10.4)
     blind = make()
     with pytest.raises(BudgetError, match="needs the stock model's power"):
         blind.budget = Budget.parse("60%")
