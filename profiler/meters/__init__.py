@@ -13,8 +13,9 @@ discover       what works here, and opening one
 """
 
 from gearshift.profiler.meters.base import BaseMeter
+from gearshift.profiler.meters.conditions import Conditions, read_conditions
 from gearshift.profiler.meters.cpu_time import CpuTimeEstimate
-from gearshift.profiler.meters.discover import METERS, MeterEntry, Seams, discover, open_meter
+from gearshift.profiler.meters.discover import METERS, MeterEntry, discover, open_meter
 from gearshift.profiler.meters.idle import IdlePower, measure_idle, net_energy_j
 from gearshift.profiler.meters.null import NullMeter
 from gearshift.profiler.meters.nvml import NvmlMeter
@@ -28,12 +29,14 @@ from gearshift.profiler.meters.protocol import (
     is_estimate,
 )
 from gearshift.profiler.meters.rapl import RaplMeter
+from gearshift.profiler.meters.seams import Seams
 from gearshift.profiler.meters.total import TotalEnergy, total_energy
 from gearshift.profiler.meters.window import Window
 
 __all__ = [
     "METERS",
     "BaseMeter",
+    "Conditions",
     "CpuTimeEstimate",
     "IdlePower",
     "Measurement",
@@ -53,6 +56,7 @@ __all__ = [
     "measure_idle",
     "net_energy_j",
     "open_meter",
+    "read_conditions",
     "total_energy",
     "visible_board",
 ]

@@ -7,55 +7,25 @@ says nothing about a GPU's.
 """
 
 import functools
-import os
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from gearshift.errors import InputError, MeterUnavailableError
-from gearshift.profiler.meters.base import BaseMeter, Clock
-from gearshift.profiler.meters.cpu_info import CpuInfo
-from gearshift.profiler.meters.cpu_time import CpuTimeEstimate, process_cpu_s
+from gearshift.profiler.meters.base import BaseMeter
+from gearshift.profiler.meters.cpu_time import CpuTimeEstimate
 from gearshift.profiler.meters.null import NullMeter
 from gearshift.profiler.meters.nvml import NvmlMeter
 from gearshift.profiler.meters.nvml_device import count_boards, load_binding
-from gearshift.profiler.meters.nvml_visible import visible_board
+from gearshift.profiler.meters.nvml_visible import cuda_board
 from gearshift.profiler.meters.protocol import Meter, MeterStatus, status_of
-from gearshift.profiler.meters.rapl import POWERCAP, RaplMeter
-from gearshift.profiler.meters.rapl_domains import ReadText
+from gearshift.profiler.meters.rapl import RaplMeter
+from gearshift.profiler.meters.seams import Seams
 
 if TYPE_CHECKING:
     import torch
 
 Kind = Literal["auto", "nvml", "rapl", "cpu-time", "none"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seams:
-    """Where meters touch the machine; a test fills these.
-
-    Attributes:
-        binding: The `pynvml` module or one that behaves like it; None imports it.
-        powercap: Root of the RAPL tree.
-        read_text: Reads one file of that tree.
-        clock: Monotonic seconds.
-        cpu_clock: Processor seconds of this process.
-        cpu: The processor; None reads it from the system.
-        environ: Environment variables (`CUDA_VISIBLE_DEVICES`).
-        uuid_of: UUID of a CUDA device as torch reports it, or None where it does not.
-    """
-
-    binding: ModuleType | Any | None = None
-    powercap: Path = POWERCAP
-    read_text: ReadText = Path.read_text
-    clock: Clock = time.perf_counter
-    cpu_clock: Callable[[], float] = process_cpu_s
-    cpu: CpuInfo | None = None
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    uuid_of: "Callable[[torch.device], str | None] | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,23 +110,7 @@ def _open_nvml(device: "torch.device | None", seams: Seams) -> Meter:
         raise MeterUnavailableError(
             f"NVML reads NVIDIA boards, not a {device.type} device: take auto, rapl or cpu-time"
         )
-    return NvmlMeter(_board_of(device, seams), binding=seams.binding, clock=seams.clock)
-
-
-def _board_of(device: "torch.device | None", seams: Seams) -> int | str:
-    """Find the board behind a CUDA device: by the UUID that torch reports, else by `CUDA_VISIBLE_DEVICES`."""
-    uuid = None if device is None else (seams.uuid_of or _torch_uuid)(device)
-    listed = visible_board((device.index or 0) if device is not None else 0, seams.environ.get("CUDA_VISIBLE_DEVICES"))
-    return uuid or listed
-
-
-def _torch_uuid(device: "torch.device") -> str | None:
-    import torch
-
-    if not torch.cuda.is_available():
-        return None
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    return None if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}"
+    return NvmlMeter(cuda_board(device, seams), binding=seams.binding, clock=seams.clock)
 
 
 def _probe_nvml(seams: Seams) -> list[MeterStatus]:

@@ -59,8 +59,8 @@ class NvmlDevice:
         self.call("nvmlInit")
         try:
             self._handle, self.index = self._find(target)
-            self.uuid = as_text(self._ask("nvmlDeviceGetUUID")) or "unknown UUID"
-            self.name = as_text(self._ask("nvmlDeviceGetName")) or "unnamed board"
+            self.uuid = as_text(self._if_known("nvmlDeviceGetUUID")) or "unknown UUID"
+            self.name = as_text(self._if_known("nvmlDeviceGetName")) or "unnamed board"
             self.limit_w = self._limit_w()
         except MeterUnavailableError:
             self.close()
@@ -74,7 +74,7 @@ class NvmlDevice:
     @property
     def is_partitioned(self) -> bool:
         """Whether the board is split into MIG slices, which share its one meter."""
-        modes = self._ask("nvmlDeviceGetMigMode")
+        modes = self._if_known("nvmlDeviceGetMigMode")
         return bool(modes) and modes[0] == 1
 
     def energy_mj(self) -> int:
@@ -98,6 +98,14 @@ class NvmlDevice:
         """Call the library; whatever it raises becomes one error that says which call and why."""
         return call(self.binding, function, *arguments)
 
+    def ask(self, function: str, *arguments: object) -> Any:
+        """Call the library about this board.
+
+        Raises:
+            MeterUnavailableError: It does not say.
+        """
+        return self.call(function, self._handle, *arguments)
+
     def _find(self, target: int | str) -> tuple[Any, int]:
         if isinstance(target, int):
             return self.call("nvmlDeviceGetHandleByIndex", target), target
@@ -108,15 +116,17 @@ class NvmlDevice:
                     return handle, index
         raise MeterUnavailableError(f"NVML knows no board with UUID {target!r}: `nvidia-smi -L` lists them")
 
-    def _ask(self, function: str) -> Any:
+    def _if_known(self, function: str) -> Any:
         """Call for something that is good to know; None where the library does not say."""
         try:
-            return self.call(function, self._handle)
+            return self.ask(function)
         except MeterUnavailableError:
             return None
 
     def _limit_w(self) -> float | None:
-        limit_mw = self._ask("nvmlDeviceGetEnforcedPowerLimit") or self._ask("nvmlDeviceGetPowerManagementLimit")
+        limit_mw = self._if_known("nvmlDeviceGetEnforcedPowerLimit") or self._if_known(
+            "nvmlDeviceGetPowerManagementLimit"
+        )
         return watts_from_milliwatts(limit_mw) if limit_mw else None
 
     def _usage_w(self) -> float:

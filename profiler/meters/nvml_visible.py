@@ -1,6 +1,32 @@
 """Which board CUDA's device N is: `CUDA_VISIBLE_DEVICES` hides and reorders boards, NVML ignores it."""
 
+from typing import TYPE_CHECKING
+
 from gearshift.errors import MeterUnavailableError
+from gearshift.profiler.meters.seams import Seams
+
+if TYPE_CHECKING:
+    import torch
+
+
+def cuda_board(device: "torch.device | None", seams: Seams) -> int | str:
+    """Find the board behind a CUDA device: by the UUID that torch reports, else by `CUDA_VISIBLE_DEVICES`.
+
+    Raises:
+        MeterUnavailableError: CUDA has no such device.
+    """
+    uuid = None if device is None else (seams.uuid_of or _torch_uuid)(device)
+    listed = visible_board((device.index or 0) if device is not None else 0, seams.environ.get("CUDA_VISIBLE_DEVICES"))
+    return uuid or listed
+
+
+def _torch_uuid(device: "torch.device") -> str | None:
+    import torch
+
+    if (device.index or 0) >= torch.cuda.device_count():
+        return None
+    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return None if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}"
 
 
 def visible_board(cuda_index: int, visible: str | None) -> int | str:

@@ -7,6 +7,7 @@ the packages. One package may be offered twice, by model-specific registers and 
 taken once, by its name.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -134,6 +135,29 @@ def grant_command(denied: tuple[Path, ...]) -> str:
     return f"sudo chmod a+r {' '.join(str(path) for path in denied)}"
 
 
+def package_limits_w(root: Path, read_text: ReadText = Path.read_text) -> dict[str, float]:
+    """Read the long-term power limit of each package: of several providers' limits the lowest one holds.
+
+    Limits may be read by everyone, also where the counters may not.
+    """
+    limits_w: dict[str, float] = {}
+    for zone in _zones(root):
+        label = _label(zone, read_text)
+        if label is None or not label.startswith("package") or "/" in label:
+            continue
+        limit_uw = _long_term_limit_uw(zone, read_text)
+        if limit_uw:
+            limits_w[label] = min(limits_w.get(label, math.inf), watts_from_microwatts(limit_uw))
+    return limits_w
+
+
+def _long_term_limit_uw(zone: Path, read_text: ReadText) -> int | None:
+    for index in range(3):
+        if _name(zone, read_text, f"constraint_{index}_name") == "long_term":
+            return _number(zone / f"constraint_{index}_power_limit_uw", read_text)
+    return None
+
+
 def _trial(path: Path, read_text: ReadText) -> int | OSError | ValueError:
     try:
         return int(read_text(path))
@@ -182,9 +206,9 @@ def _label(zone: Path, read_text: ReadText) -> str | None:
     return f"{_name(sibling, read_text) or parent}/{name}"
 
 
-def _name(zone: Path, read_text: ReadText) -> str:
+def _name(zone: Path, read_text: ReadText, file: str = "name") -> str:
     try:
-        return read_text(zone / "name").strip().lower()
+        return read_text(zone / file).strip().lower()
     except OSError:
         return ""
 

@@ -177,7 +177,7 @@ class TestWhichBoard:
             open_meter("nvml", device=torch.device("cuda", 1), seams=self.seams("0"))
 
     def test_torch_is_asked_for_the_uuid(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="3"))
         assert open_meter("nvml", device=CUDA, seams=Seams(binding=Nvml(4), environ={})).name == "nvml:3"
 
