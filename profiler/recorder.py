@@ -19,7 +19,7 @@ Calls of a backward pass belong to the root, since no module is running then.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import torch
 from torch import nn
@@ -36,6 +36,8 @@ _COMPOSITE = "CompositeImplicitAutograd"
 _ATTENTION = "aten::scaled_dot_product_attention"
 _QUERIES = frozenset({"size", "sym_size", "stride", "sym_stride", "numel", "sym_numel", "sym_storage_offset"})
 
+OnCall: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any]], None]
+
 
 class CallRecorder:
     """Records into `calls` what runs inside its `with` block, in this thread.
@@ -43,13 +45,17 @@ class CallRecorder:
     Args:
         module: Names of modules are relative to it; `linear` multiplies by its parameters and buffers.
         stopwatch: Told of the begin and end of every call, to time it.
+        on_call: Given every operator with its arguments before it runs, to run it again later.
     """
 
-    def __init__(self, module: nn.Module, stopwatch: Stopwatch | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, stopwatch: Stopwatch | None = None, on_call: OnCall | None = None
+    ) -> None:
         self.calls: list[Call] = []
         self._path = ModulePath(module)
         self._weights = _Weights(module)
         self._stopwatch = stopwatch
+        self._on_call = on_call
         self._composites: list[str] = []
         self._mode: Any = _Mode(self._dispatch)
 
@@ -73,6 +79,8 @@ class CallRecorder:
     def _run(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         operands = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
         shapes = tuple(_shape(tensor) for tensor in operands)
+        if self._on_call is not None:
+            self._on_call(operator, args, kwargs)
         out = self._timed(operator, args, kwargs)
         rule = find_rule(operator) if isinstance(operator, torch._ops.OpOverload) else None
         macs = _macs(rule, operands, args, out)
