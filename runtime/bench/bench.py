@@ -22,21 +22,29 @@ from gearshift.paths.data import CAMVID_CLASSES, SegmentationFolder
 from gearshift.paths.make import meter_record, remeasure, versions
 from gearshift.paths.records import BundleRecord
 from gearshift.profiler import profile
-from gearshift.profiler.device import identify
+from gearshift.profiler.device import identify, synchronise
 from gearshift.profiler.meters import IdlePower, Meter, measure_idle
+from gearshift.profiler.meters.conditions import Conditions, read_conditions
 from gearshift.runtime.bench.drive import Run, drive
+from gearshift.runtime.bench.energy import Outcome, idle_of, meter_of, run_energy
 from gearshift.runtime.bench.forecast import binds, other_budgets
 from gearshift.runtime.bench.scenario import Scenario
 from gearshift.runtime.bench.summary import Document, summarise
+from gearshift.runtime.bench.switching import NEVER, SwitchCost, measure_switch
 from gearshift.runtime.budget import Budget
+from gearshift.runtime.carbon import GridIntensity
 from gearshift.runtime.choices import Choices, choices_of, mean_power_w
 from gearshift.runtime.dynamic import DynamicModel
 from gearshift.runtime.plan import best_single
+from gearshift.runtime.report.energy.footprint import with_grid
+from gearshift.runtime.report.energy.model import SCHEMA as ENERGY_SCHEMA
+from gearshift.runtime.report.energy.model import EnergyReport, RunEnergy, Setting
 from gearshift.runtime.stream import Pictures, rendered_pictures, without_labels
 
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 2
 IDLE_SECONDS = 2.0
 COST_ROUNDS, COST_WINDOW_S = 5, 0.2
+SWITCH_ROUNDS, SWITCH_WINDOW_S = 6, 0.3
 STOCK_HEADROOM = 0.95
 """Without a rate asked for, the camera's is this share of what the stock model keeps up with."""
 
@@ -54,9 +62,11 @@ class BenchRequest:
         ignore_index: Label value that means "not labelled" in `data`.
         pictures: How many different frames the stream shows, to the end and back.
         seed: Of the rendered scenes.
-        calibrate: Measure all paths here first; else the bundle's figures are used as they are.
+        calibrate: Measure all paths here first, and after the run what a change of path costs; else the bundle's
+            figures are used as they are.
         checkpoint: Another place of the bundle's weights.
         device: Where to run.
+        grid: What emissions are worked out with; None for none.
     """
 
     bundle: Path | None
@@ -70,6 +80,7 @@ class BenchRequest:
     calibrate: bool = True
     checkpoint: str | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    grid: GridIntensity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +105,15 @@ class _Bench:
     @property
     def period_s(self) -> float:
         return 1 / self.fps
+
+    @property
+    def data(self) -> str:
+        """What the frames show."""
+        return "rendered street scenes" if self.request.data is None else str(self.request.data)
+
+    def conditions(self) -> Conditions:
+        """What the device runs at just now."""
+        return read_conditions(self.request.device)
 
     def path_of(self, role: str) -> ModelPath:
         return self.paths[self.record.with_role(role).id]
@@ -126,9 +146,10 @@ def run_bench(
     bench = _prepare(request, meter, tell, ready)
     with bench.model:
         tell(f"running {request.scenario.seconds:g} s at {bench.fps:.3g} frames/s")
-        run = drive(bench.model, bench.pictures, meter, request.scenario, bench.fps)
-        baselines = _baselines(bench, [budget for _, budget in run.budgets])
-        return _document(bench, run, baselines)
+        outcome = _driven(bench, request.scenario)
+        energy = run_energy(outcome, meter, bench.idle, bench.data, _switch_cost(bench, outcome))
+        baselines = _baselines(bench, [budget for _, budget in outcome.run.budgets])
+        return _document(bench, outcome, energy, baselines)
 
 
 def _prepare(request: BenchRequest, meter: Meter, tell: Callable[[str], None], ready: Callable[[], None]) -> _Bench:
@@ -261,7 +282,42 @@ def _warm(paths: Mapping[str, ModelPath], pixels: Tensor) -> None:
             path(pixels)
 
 
-def _baselines(bench: _Bench, budgets: list[Budget]) -> dict[str, Document]:
+def _driven(bench: _Bench, scenario: Scenario, path: str | None = None) -> Outcome:
+    """Run a scenario, and read the conditions before and after it."""
+    before, started = bench.conditions(), datetime.now(UTC)
+    run = drive(bench.model, bench.pictures, bench.meter, scenario, bench.fps, pinned=path)
+    after = bench.conditions()
+    return Outcome(
+        run=run,
+        summary=summarise(run, bench.pictures, len(bench.record.classes), bench.idle.power_w, bench.path_of("stock")),
+        started=started.isoformat(timespec="milliseconds"),
+        before=before,
+        after=after,
+        path=path,
+    )
+
+
+def _switch_cost(bench: _Bench, outcome: Outcome) -> SwitchCost:
+    """What a change between the two paths costs that the run used most."""
+    used = [row["path"] for row in outcome.summary["paths"]]
+    if not outcome.summary["switches"]:
+        return SwitchCost.unknown(NEVER, bench.meter.source)
+    if not bench.request.calibrate:
+        return SwitchCost.unknown("not measured: no costs were measured here, as asked", bench.meter.source)
+    first, second = used[:2]
+    bench.tell(f"measuring what a change between {first} and {second} costs")
+    return measure_switch(
+        (bench.paths[first], bench.paths[second]),
+        (first, second),
+        bench.pictures.pixels(0),
+        bench.meter,
+        rounds=SWITCH_ROUNDS,
+        window_s=SWITCH_WINDOW_S,
+        synchronise=partial(synchronise, bench.request.device),
+    )
+
+
+def _baselines(bench: _Bench, budgets: list[Budget]) -> dict[str, tuple[Document, RunEnergy]]:
     """The same script, played in less time, on fixed paths; a path that serves two purposes runs once."""
     seconds = bench.request.baseline_seconds
     if not seconds:
@@ -275,34 +331,36 @@ def _baselines(bench: _Bench, budgets: list[Budget]) -> dict[str, Document]:
         "best single path": best_single(every, bench.choices, bench.period_s).id,
     }
     scenario = bench.request.scenario.lasting(seconds)
-    done: dict[str, Document] = {}
+    fixed = SwitchCost.unknown(NEVER, bench.meter.source)
+    done: dict[str, tuple[Document, RunEnergy]] = {}
     for path in wanted.values():
         if path not in done:
             bench.tell(f"running {seconds:g} s on {path} alone")
-            run = drive(bench.model, bench.pictures, bench.meter, scenario, bench.fps, pinned=path)
-            done[path] = _summary(bench, run)
-    return {name: {"path": path, **done[path]} for name, path in wanted.items()}
+            outcome = _driven(bench, scenario, path)
+            energy = run_energy(outcome, bench.meter, bench.idle, bench.data, fixed)
+            done[path] = ({"path": path, **outcome.summary}, energy)
+    return {name: done[path] for name, path in wanted.items()}
 
 
-def _summary(bench: _Bench, run: Run) -> Document:
-    classes = len(bench.record.classes)
-    return summarise(run, bench.pictures, classes, bench.idle.power_w, bench.path_of("stock"))
-
-
-def _document(bench: _Bench, run: Run, baselines: dict[str, Document]) -> Document:
-    request, record, budget = bench.request, bench.record, run.budgets[0][1]
+def _document(
+    bench: _Bench, outcome: Outcome, energy: RunEnergy, baselines: dict[str, tuple[Document, RunEnergy]]
+) -> Document:
+    request, record, run = bench.request, bench.record, outcome.run
+    budget = run.budgets[0][1]
     stock_w = mean_power_w(record.with_role("stock"), record.meter.idle_power_w, bench.period_s)
+    created = datetime.now(UTC).isoformat(timespec="seconds")
+    fixed = {name: part for name, (_, part) in baselines.items()}
     return {
         "report": "runtime bench",
         "schema_version": REPORT_SCHEMA,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "created": created,
         "bundle": str(bench.bundle.folder),
         "model": record.checkpoint.model_dump(),
         "device": identify(request.device).to_dict(),
         "versions": versions(),
         "threads": torch.get_num_threads(),
         "input_shape": list(bench.pictures.pixels(0).shape),
-        "frames_from": "rendered street scenes" if request.data is None else str(request.data),
+        "frames_from": bench.data,
         "seed": request.seed if request.data is None else None,
         "pictures": len(bench.pictures),
         "meter": meter_record(bench.meter, bench.idle).model_dump(),
@@ -312,13 +370,44 @@ def _document(bench: _Bench, run: Run, baselines: dict[str, Document]) -> Docume
         "binds": binds(budget, bench.choices, bench.period_s),
         "met": run.unmet is None,
         "shortfall": run.unmet,
-        "run": _summary(bench, run),
-        "baselines": baselines,
+        "run": outcome.summary,
+        "baselines": {name: part for name, (part, _) in baselines.items()},
+        "energy_report": _energy_report(bench, str(budget), created, energy, fixed).model_dump(mode="json"),
         "other_budgets": other_budgets(bench.choices, bench.period_s, stock_w),
         "frontier": [{"path": path.id, **path.model_dump(exclude={"transforms"})} for path in record.paths],
         "where_cost_goes": _where_cost_goes(bench),
         "trace": _trace(run),
     }
+
+
+def _energy_report(
+    bench: _Bench, budget: str, created: str, run: RunEnergy, baselines: dict[str, RunEnergy]
+) -> EnergyReport:
+    request, checkpoint = bench.request, bench.record.checkpoint
+    setting = Setting(
+        device=identify(request.device).to_dict(),
+        versions=dict(versions()),
+        threads=torch.get_num_threads(),
+        dtype=str(next(bench.path_of("stock").parameters()).dtype).removeprefix("torch."),
+        input_shape=tuple(bench.pictures.pixels(0).shape),
+        model=checkpoint.reference,
+        weights_sha256=checkpoint.weights_sha256,
+        trained=checkpoint.trained,
+        data=bench.data,
+        pictures=len(bench.pictures),
+        seed=request.seed if request.data is None else None,
+        budget=budget,
+    )
+    report = EnergyReport(
+        schema_version=ENERGY_SCHEMA,
+        created=created,
+        meter=meter_of(bench.meter),
+        idle=idle_of(bench.idle),
+        setting=setting,
+        run=run,
+        baselines=baselines,
+    )
+    return with_grid(report, request.grid)
 
 
 def _where_cost_goes(bench: _Bench) -> Document:

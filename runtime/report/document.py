@@ -1,24 +1,17 @@
 """What the report reads of a bench's document, as checked values; keys that it does not read may be there."""
 
-import math
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gearshift.config import check_config
 from gearshift.errors import InputError
+from gearshift.runtime.report.energy.model import EnergyReport
+from gearshift.runtime.report.values import Number
 
 NAME = "runtime bench"
-SCHEMA = 1
-"""The newest schema that is known here."""
-
-
-def _finite(value: Any) -> Any:
-    """Not-a-number and infinities are no measurements."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-Number = Annotated[float | None, BeforeValidator(_finite)]
+SCHEMA = 2
+"""The newest schema that is known here. From 2 on documents hold an energy report."""
 
 
 class _Part(BaseModel):
@@ -38,6 +31,8 @@ class Latency(_Part):
 class Energy(_Part):
     """Of a run; what a path's record in a frontier holds has other names."""
 
+    gross_j: Number = None
+    seconds: Number = None
     gross_j_per_frame: Number
     net_j_per_frame: Number
     power_w: Number
@@ -267,6 +262,7 @@ class Binding(_Part):
 class RunDocument(_Part):
     """A bench's document."""
 
+    schema_version: int
     created: str
     bundle: str
     model: Model
@@ -289,6 +285,13 @@ class RunDocument(_Part):
     frontier: tuple[Path, ...]
     where_cost_goes: dict[str, Cost]
     trace: Trace
+    energy_report: EnergyReport | None = None
+
+    @model_validator(mode="after")
+    def _holds_an_energy_report(self) -> Self:
+        if self.schema_version > 1 and self.energy_report is None:
+            raise ValueError(f'key "energy_report" is missing; documents of schema {self.schema_version} hold one')
+        return self
 
     @property
     def estimated(self) -> bool:

@@ -33,7 +33,7 @@ FPS, SECONDS, BASELINE_SECONDS, PICTURES = 20.0, 1.6, 0.6, 4
 PARTS = {
     *("report", "schema_version", "created", "bundle", "model", "device", "versions", "threads", "input_shape"),
     *("frames_from", "seed", "pictures", "meter", "costs", "scenario", "budget", "binds", "met", "shortfall"),
-    *("run", "baselines", "other_budgets", "frontier", "where_cost_goes", "trace"),
+    *("run", "baselines", "energy_report", "other_budgets", "frontier", "where_cost_goes", "trace"),
 }
 
 Document = dict[str, Any]
@@ -71,6 +71,8 @@ def short_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs as a bench measures them, in a hurry."""
     monkeypatch.setattr(bench_module, "COST_ROUNDS", 2)
     monkeypatch.setattr(bench_module, "COST_WINDOW_S", 0.01)
+    monkeypatch.setattr(bench_module, "SWITCH_ROUNDS", 2)
+    monkeypatch.setattr(bench_module, "SWITCH_WINDOW_S", 0.01)
 
 
 @pytest.fixture(scope="module")
