@@ -1,4 +1,7 @@
-"""Models by name: `hf:NAME_OR_DIR` (a transformers checkpoint), `config:NAME` (described, random weights)."""
+"""Models by name: `hf:NAME_OR_DIR` (a transformers checkpoint), `config:NAME` (described), `timm:NAME`.
+
+The last two have random weights. Only SegFormer has paths so far; the cost of the others can be profiled.
+"""
 
 import difflib
 import hashlib
@@ -10,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from pydantic import Field, RootModel
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
@@ -23,6 +27,9 @@ from gearshift.config import read_config
 from gearshift.errors import CheckpointError, ModelError, OutputError
 from gearshift.files import write_atomic, write_text
 from gearshift.paths.segformer.config import SegformerDescription
+from gearshift.paths.stock import TransformersDescription, build_timm
+
+SEGFORMER_SIZE = (512, 512)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +38,15 @@ class LoadedModel:
 
     Attributes:
         reference: The name that loads it again, such as `hf:/models/segformer-b2`.
-        module: The stock transformers model.
+        module: The stock model.
         trained: False for random weights, whose quality means nothing.
+        image_size: Height and width of the frames that it is meant for.
     """
 
     reference: str
     module: Any
     trained: bool
+    image_size: tuple[int, int] = SEGFORMER_SIZE
 
 
 def load_model(reference: str) -> LoadedModel:
@@ -51,14 +60,19 @@ def load_model(reference: str) -> LoadedModel:
     if not colon and Path(reference).is_dir():
         kind, name = "hf", reference
     if kind == "config" and name:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(0)
-            module = build_described(name)
-        return LoadedModel(reference=reference, module=module, trained=False)
+        description = describe(name)
+        with _own_chance():
+            module = description.build()
+        size = description.image_size if isinstance(description, TransformersDescription) else SEGFORMER_SIZE
+        return LoadedModel(reference=reference, module=module, trained=False, image_size=size)
+    if kind == "timm" and name:
+        with _own_chance():
+            module, size = build_timm(name)
+        return LoadedModel(reference=reference, module=module, trained=False, image_size=size)
     if kind == "hf" and name:
         return LoadedModel(reference=f"hf:{name}", module=load_checkpoint(name), trained=True)
     raise ModelError(
-        f'unknown model "{reference}"; write hf:NAME_OR_DIR (a transformers checkpoint) or config:NAME '
+        f'unknown model "{reference}"; write hf:NAME_OR_DIR (a transformers checkpoint), timm:NAME or config:NAME '
         f"(random weights; known: {', '.join(described_models())})"
     )
 
@@ -144,7 +158,7 @@ def described_models() -> list[str]:
     return sorted(path.stem for path in _descriptions().glob("*.yaml"))
 
 
-def describe(name: str) -> SegformerDescription:
+def describe(name: str) -> SegformerDescription | TransformersDescription:
     """Read the description of a model.
 
     Raises:
@@ -155,12 +169,24 @@ def describe(name: str) -> SegformerDescription:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f'did you mean "{near[0]}"?' if near else f"known: {', '.join(known)}"
         raise ModelError(f'no model description "{name}"; {hint}')
-    return read_config(_descriptions() / f"{name}.yaml", SegformerDescription)
+    return read_config(_descriptions() / f"{name}.yaml", _Description).root
 
 
-def build_described(name: str) -> SegformerForSemanticSegmentation:
+def build_described(name: str) -> Any:
     """Make the stock model of a description, with random weights, in evaluation mode."""
     return describe(name).build()
+
+
+class _Description(RootModel[Annotated[SegformerDescription | TransformersDescription, Field(discriminator="family")]]):
+    """Whichever the file's `family` says."""
+
+
+@contextmanager
+def _own_chance() -> Iterator[None]:
+    """Draw random weights from a seed of our own: the same each time, and nobody else's chance is touched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        yield
 
 
 def save_checkpoint(module: Any, folder: Path) -> None:

@@ -2,8 +2,10 @@
 
 Two things are measured, in turn: the module as it is (`wall_ms`), and the module under the recorder, which
 times each operator call by itself (`profiled_ms`). Recording slows a model down, most of all one of many
-small operators, so the calls' own times only say how the work divides: they are scaled to sum to the wall
-time. A `Profile` is a snapshot; reading it changes nothing.
+small operators, so times by the clock only say how the work divides: they are scaled to sum to the wall
+time. Times of a GPU's kernels are the device's own and stay as they are; what the wall time holds beyond
+them, the device waiting for its next launch, is `gap_ms` and no operator's. A `Profile` is a snapshot;
+reading it changes nothing.
 """
 
 import time
@@ -22,8 +24,11 @@ from gearshift.errors import InputError
 from gearshift.profiler.calls import Call
 from gearshift.profiler.counter import Count, eager, summarise
 from gearshift.profiler.inputs import Arguments, copied, positional
+from gearshift.profiler.launches import Launches, measure_launches
+from gearshift.profiler.peaks import Peaks
 from gearshift.profiler.preserve import as_found
 from gearshift.profiler.recorder import CallRecorder
+from gearshift.profiler.roofline import Roofline, roofline_of
 from gearshift.profiler.rows import Row, module_rows, operator_rows, type_rows
 from gearshift.profiler.run import is_compiled, run_recorded
 from gearshift.profiler.stopwatch import ClockStopwatch, KernelStopwatch, Stopwatch
@@ -39,25 +44,29 @@ class Profile:
 
     Attributes:
         count: The counts.
-        times_ms: Time of each of `count.calls`; they sum to `wall_ms`.
+        times_ms: Time of each of `count.calls`; they and `gap_ms` sum to `wall_ms`.
         timing: The module un-profiled.
         own_ms: Sum of the calls' own times as measured, before scaling.
+        gap_ms: Wall time in which a GPU ran no kernel of ours; 0 where calls are timed by the clock.
         profiled_ms: Median time of the module while being recorded.
         device: Where it ran.
         dtype: Type of the first floating-point parameter or input.
         threads: Threads that PyTorch used within an operator on the CPU.
         source: How the times were obtained.
+        launches: Kernels, the gaps between them, and the same work as one graph; None on a CPU.
     """
 
     count: Count
     times_ms: tuple[float, ...]
     timing: Timing
     own_ms: float
+    gap_ms: float
     profiled_ms: float
     device: str
     dtype: str
     threads: int
     source: str
+    launches: Launches | None = None
 
     @property
     def time_ms(self) -> float:
@@ -73,6 +82,11 @@ class Profile:
     def overhead_ratio(self) -> float:
         """How many times longer a call takes while being recorded."""
         return self.profiled_ms / self.wall_ms
+
+    @property
+    def own_share(self) -> float:
+        """The calls' own times as measured over the un-profiled wall time: near 1 when little else takes time."""
+        return self.own_ms / self.wall_ms
 
     @property
     def macs(self) -> int:
@@ -105,6 +119,10 @@ class Profile:
         """Return one row per operator that no rule knows: how much time is spent in what `macs` lacks."""
         return tuple(row for row in self.operators() if row.name in self.count.uncounted)
 
+    def roofline(self, peaks: Peaks) -> Roofline:
+        """Hold every type of work against the peaks of the device that this was measured on."""
+        return roofline_of(self.count.calls, self.times_ms, peaks)
+
     def to_dict(self, depth: int = 2) -> dict[str, Any]:
         """Return plain values, ready for strict JSON; modules down to `depth`."""
         return {
@@ -117,6 +135,9 @@ class Profile:
             "profiled_ms": self.profiled_ms,
             "overhead_ratio": self.overhead_ratio,
             "own_ms": self.own_ms,
+            "own_share": self.own_share,
+            "gap_ms": self.gap_ms,
+            "launches": None if self.launches is None else self.launches.to_dict(),
             "timing": self.timing.to_dict(),
             "by_type": [row.to_dict() for row in self.table()],
             "by_operator": [row.to_dict() for row in self.operators()],
@@ -133,6 +154,7 @@ class _Recording:
     seconds: Sequence[float]
     elapsed_ms: float
     method: str
+    is_device_time: bool
 
 
 def profile(
@@ -142,6 +164,7 @@ def profile(
     *,
     repeats: int = 5,
     warmup: int = 2,
+    max_seconds: float | None = None,
     clock: Clock = time.perf_counter,
     synchronise: Synchronise | None = None,
     stopwatch: StopwatchFactory | None = None,
@@ -157,6 +180,7 @@ def profile(
         kwargs: Inputs by name.
         repeats: Measured runs, un-profiled and profiled each.
         warmup: Runs of each to throw away first.
+        max_seconds: Begin no further run after this long, warm-up included, once one of each is measured.
         clock: Seconds that never jump.
         synchronise: Waits until the device has finished; by default PyTorch's own for the module's device.
         stopwatch: Makes what times single calls; by default the clock on CPU and kernel times on CUDA.
@@ -173,10 +197,14 @@ def profile(
     factories = [stopwatch] if stopwatch else _stopwatches(device, clock, synchronise)
     wall_ms: list[float] = []
     recordings: list[_Recording] = []
+    started_s = 0.0 if max_seconds is None else clock()
     with as_found(module):  # once around all runs, so that what a module caches on its first run stays cached
-        for _ in range(warmup + repeats):
+        for done in range(warmup + repeats):
+            if max_seconds is not None and done > warmup and clock() - started_s >= max_seconds:
+                break
             wall_ms.append(_run(module, args, kwargs, synchronise, clock))
             recordings.append(_record(inner, args, kwargs, synchronise, clock, factories))
+        launches = _launches(module, args, kwargs, device, median(wall_ms[warmup:]), synchronise, clock)
     timing = Timing.of(
         wall_ms[warmup:], first_call_ms=wall_ms[0], source=f"measured:wall-clock on {device}, not profiled"
     )
@@ -187,7 +215,23 @@ def profile(
         device=device,
         dtype=_dtype(inner, args, kwargs),
         compiled=is_compiled(module),
+        launches=launches,
     )
+
+
+def _launches(
+    module: nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    device: torch.device,
+    wall_ms: float,
+    synchronise: Synchronise | None,
+    clock: Clock,
+) -> Launches | None:
+    if device.type != "cuda" or synchronise is None:
+        return None
+    inputs, named = copied((tuple(args), dict(kwargs)))
+    return measure_launches(lambda: module(*inputs, **named), device, wall_ms, synchronise=synchronise, clock=clock)
 
 
 def _run(
@@ -216,7 +260,13 @@ def _record(
             elapsed_ms = run_recorded(module, args, kwargs, recorder, synchronise=synchronise, clock=clock)
         seconds = stopwatch.seconds()
         if seconds is not None:
-            return _Recording(calls=recorder.calls, seconds=seconds, elapsed_ms=elapsed_ms, method=stopwatch.method)
+            return _Recording(
+                calls=recorder.calls,
+                seconds=seconds,
+                elapsed_ms=elapsed_ms,
+                method=stopwatch.method,
+                is_device_time=stopwatch.is_device_time,
+            )
     raise InputError("the stopwatch yielded no times of operator calls; leave stopwatch out to use the clock")
 
 
@@ -228,26 +278,31 @@ def _joined(
     device: torch.device,
     dtype: str,
     compiled: bool,
+    launches: Launches | None,
 ) -> Profile:
-    """Scale each call's median time so that all sum to the wall time."""
+    """Take each call's median time; by the clock, scale all to sum to the wall time."""
     operators = [call.operator for call in count.calls]
     alike = [item for item in recordings if [call.operator for call in item.calls] == operators]
     own_ms = [median(times) * 1e3 for times in zip(*(item.seconds for item in alike), strict=True)]
-    scale = timing.median_ms / sum(own_ms) if any(own_ms) else 0.0
+    kernels_only = alike[-1].is_device_time and sum(own_ms) <= timing.median_ms
+    scale = 1.0 if kernels_only else timing.median_ms / sum(own_ms) if any(own_ms) else 0.0
+    scaled = "the rest of wall_ms is gap_ms" if kernels_only else f"scaled by {scale:.3g} to sum to wall_ms"
     caveat = "; wall time is the compiled module's, shares are the eager module's" if compiled else ""
     return Profile(
         count=count,
         times_ms=tuple(time_ms * scale for time_ms in own_ms),
         timing=timing,
         own_ms=sum(own_ms),
+        gap_ms=timing.median_ms - sum(own_ms) if kernels_only else 0.0,
         profiled_ms=median(item.elapsed_ms for item in alike),
         device=str(device),
         dtype=dtype,
         threads=torch.get_num_threads(),
         source=(
             f"wall_ms {timing.source}, median of {timing.n}; calls: {alike[-1].method}, "
-            f"median of {len(alike)} profiled runs, scaled by {scale:.3g} to sum to wall_ms{caveat}"
+            f"median of {len(alike)} profiled runs, {scaled}{caveat}"
         ),
+        launches=launches,
     )
 
 

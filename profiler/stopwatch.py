@@ -22,6 +22,10 @@ class Stopwatch(Protocol):
     def method(self) -> str:
         """Say how the times are obtained."""
 
+    @property
+    def is_device_time(self) -> bool:
+        """Whether the times are the device's alone, without the host's between its kernels."""
+
     def begin(self) -> None:
         """Note that the next call is about to run."""
 
@@ -34,6 +38,8 @@ class Stopwatch(Protocol):
 
 class ClockStopwatch:
     """Reads `clock` around each call, waiting for the device by `synchronise` at both ends if given."""
+
+    is_device_time = False
 
     def __init__(
         self,
@@ -76,6 +82,8 @@ class ClockStopwatch:
 
 class KernelStopwatch:
     """Marks each call as a span in PyTorch's profiler and reads the device time of the kernels below it."""
+
+    is_device_time = True
 
     def __init__(self) -> None:
         self._profiler: Any = torch.profiler.profile()

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import SegformerForImageClassification, SegformerForSemanticSegmentation
 from transformers.utils import logging as transformers_logging
 
-from gearshift.errors import CheckpointError, GearshiftError, ModelError, OutputError
+from gearshift.errors import CheckpointError, ConfigError, GearshiftError, ModelError, OutputError
 from gearshift.paths.models import (
     build_described,
     describe,
@@ -23,6 +23,7 @@ from gearshift.paths.models import (
     save_checkpoint,
     weights_hash,
 )
+from gearshift.paths.stock import TransformersDescription
 
 MakeStock = Callable[..., Any]
 
@@ -84,8 +85,9 @@ def refusal(kind: type[GearshiftError], reference: str) -> str:
 
 def test_every_description_can_be_read() -> None:
     assert {"segformer-b0", "segformer-b2", "segformer-b5", "segformer-street"} <= set(described_models())
-    for name in described_models():
-        assert describe(name).family == "segformer"
+    families = {name: describe(name).family for name in described_models()}
+    assert {family for name, family in families.items() if name.startswith("segformer")} == {"segformer"}
+    assert set(families.values()) == {"segformer", "transformers"}
 
 
 def test_a_described_model_is_as_described() -> None:
@@ -117,10 +119,12 @@ def test_b2_has_its_published_size() -> None:
     [
         ("config:segformer-b9", 'no model description "segformer-b9"; did you mean "segformer-b'),
         ("config:segformr-street", 'did you mean "segformer-street"?'),
-        ("config:resnet", 'no model description "resnet"; known: segformer-b0, segformer-b1'),
+        ("config:xyz", 'no model description "xyz"; known: detr-resnet-50, segformer-b0'),
         ("segformer-b2", 'unknown model "segformer-b2"; write hf:NAME_OR_DIR'),
         ("onnx:model", 'unknown model "onnx:model"; write hf:NAME_OR_DIR'),
-        ("config:", "known: segformer-b0"),
+        ("config:", "known: detr-resnet-50, segformer-b0"),
+        ("timm:vit_tny_patch16_224", 'timm has no architecture "vit_tny_patch16_224"; did you mean "vit_t'),
+        ("timm:", "timm:NAME"),
         ("hf:", "config:NAME"),
         ("", "config:NAME"),
     ],
@@ -190,6 +194,33 @@ def test_loading_prints_nothing_and_leaves_the_loggers_alone(
     assert capfd.readouterr() == ("", "")
     assert [logging.getLogger(name).level for name in ("transformers", "huggingface_hub")] == levels
     assert transformers_logging.is_progress_bar_enabled() == bars
+
+
+# Models that no family knows
+
+
+def test_a_model_of_any_library_is_made_with_the_size_that_it_is_meant_for() -> None:
+    described, listed = load_model("config:vit-base"), load_model("timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k")
+    assert (described.image_size, listed.image_size) == ((224, 224), (224, 224))
+    assert not described.trained
+    assert not listed.trained
+    with torch.no_grad():
+        assert listed.module(torch.zeros(1, 3, 224, 224)).shape == (1, 1000)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "said"),
+    [
+        ("ViTForEverything", {}, 'transformers has no architecture "ViTForEverything"'),
+        ("ViTForImageClassification", {"hidden_size": "wide"}, "ViTForImageClassification cannot be made"),
+    ],
+)
+def test_a_description_that_makes_no_model_is_refused(architecture: str, config: dict[str, int], said: str) -> None:
+    description = TransformersDescription(
+        family="transformers", architecture=architecture, model_type="vit", image_size=(224, 224), config=config
+    )
+    with pytest.raises(ConfigError, match=said):
+        description.build()
 
 
 # Faults
