@@ -1,22 +1,34 @@
-"""`runtime profile`: where a model's operations and time go."""
+"""`runtime profile`: where a model's operations, time and energy go."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
 import tyro
-from rich.table import Table
+from torch import nn
 
-from gearshift.errors import InputError
-from gearshift.paths.build import PathFactory
-from gearshift.paths.models import load_model
+from gearshift.errors import InputError, ModelError, PathRefusedError
+from gearshift.paths.build import PathFactory, family_of
+from gearshift.paths.models import LoadedModel, load_model
 from gearshift.paths.spec import PathSpec
-from gearshift.profiler import count, profile
-from gearshift.runtime.cli.output import JsonTarget, check_targets, choose_device, emit_json, show, tell
-from gearshift.units import format_quantity
+from gearshift.profiler import Count, count, profile
+from gearshift.profiler.meters.discover import Kind
+from gearshift.profiler.operator_energy import OperatorEnergy, measure_operator_energy
+from gearshift.profiler.peaks import DTYPES, peaks_of
+from gearshift.runtime.cli import profile_view as view
+from gearshift.runtime.cli.output import (
+    JsonTarget,
+    check_targets,
+    choose_device,
+    choose_meter,
+    emit_json,
+    screen,
+    show,
+    tell,
+)
 
-COUNTED = ("name", "calls", "GMAC", "share", "MB moved")
-TIMED = ("ms", "share of time")
+STOCK = "stock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +36,29 @@ class ProfileCommand:
     """Profile a model, or one of its paths."""
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """hf:NAME_OR_DIR or config:NAME."""
-    size: Annotated[str, tyro.conf.arg(metavar="HxW")] = "512x512"
-    """Height x width of the input."""
+    """hf:NAME_OR_DIR, config:NAME or timm:NAME."""
+    size: Annotated[str, tyro.conf.arg(metavar="HxW")] = ""
+    """Height x width of the input; the model's own if left out."""
     batch: int = 1
     """Frames at once."""
-    path: Annotated[str, tyro.conf.arg(metavar="PATH_ID")] = "stock"
+    path: Annotated[str, tyro.conf.arg(metavar="PATH_ID")] = STOCK
     """Which path through the model, such as lossless+skip=2.1."""
+    dtype: str = "float32"
+    """float32, bfloat16 or float16."""
     depth: int = 3
     """Levels of modules to list."""
     repeats: int = 5
     """Timed passes."""
+    seconds: float = 5.0
+    """Begin no further pass after so long; one is timed at least."""
     counts_only: bool = False
     """Count on the meta device: no computation, no time."""
+    energy: bool = False
+    """Also measure the energy of every type of work, by replaying its calls under a meter."""
+    meter: Kind = "auto"
+    """Which meter reads the energy."""
+    fresh_peaks: bool = False
+    """Measure this device's peak arithmetic and bandwidth again."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
     json: JsonTarget = None
@@ -44,41 +66,154 @@ class ProfileCommand:
 
     def run(self) -> int:
         """Profile it."""
-        height, width = parse_size(self.size)
+        self._check()
+        check_targets(self.json)
+        device = choose_device(self.device)
+        loaded = load_model(self.model)
+        height, width = parse_size(self.size) if self.size else loaded.image_size
+        module, lossless = self._module(loaded, height, width, device)
+        frames = torch.zeros(self.batch, 3, height, width, device=device, dtype=DTYPES[self.dtype])
+        title = f"{self.model}, path {self.path}, {self.batch}x3x{height}x{width}, {self.dtype}"
+        heading = {"model": self.model, "path": self.path, "lossless": lossless.to_dict()}
+        if self.counts_only:
+            counted = _counted(module, frames)
+            return self._show_counts(counted, lossless, heading, title)
+        return self._measure(module, frames, lossless, heading, title)
+
+    def _measure(
+        self, module: nn.Module, frames: torch.Tensor, lossless: "Lossless", heading: Mapping[str, Any], title: str
+    ) -> int:
+        tell("timing whole passes, then every operator call")
+        profiled = profile(module, (frames,), repeats=self.repeats, warmup=1, max_seconds=self.seconds)
+        roofline = profiled.roofline(peaks_of(frames.device, frames.dtype, fresh=self.fresh_peaks))
+        energy = self._energy(module, frames) if self.energy else None
+        document = {
+            **heading,
+            **profiled.to_dict(self.depth),
+            "roofline": roofline.to_dict(),
+            "energy": None if energy is None else energy.to_dict(),
+            "energy_reason": "not asked for: --energy measures it" if energy is None else energy.reason,
+        }
+        if emit_json(document, self.json):
+            return 0
+        lines = [
+            f"{title}, {profiled.device} ({profiled.threads} threads)",
+            view.operations_line(profiled.count),
+            view.time_line(profiled),
+            lossless.line(profiled.macs),
+            view.launch_line(profiled),
+            view.correlation_line(roofline),
+            None if energy is None else view.energy_line(energy),
+            view.uncounted_line(profiled.count),
+            *profiled.count.notes,
+        ]
+        screen().print("\n".join(line for line in lines if line), markup=False)
+        show(view.type_table("By operator type", profiled.table(), timed=True, roofline=roofline, energy=energy))
+        screen().print(view.peaks_line(roofline), markup=False)
+        show(view.type_table("By module", profiled.modules(self.depth), timed=True))
+        return 0
+
+    def _show_counts(self, counted: Count, lossless: "Lossless", heading: Mapping[str, Any], title: str) -> int:
+        if emit_json({**heading, **counted.to_dict(self.depth)}, self.json):
+            return 0
+        lines = [
+            title,
+            view.operations_line(counted),
+            lossless.line(counted.macs),
+            view.uncounted_line(counted),
+            *counted.notes,
+        ]
+        screen().print("\n".join(line for line in lines if line), markup=False)
+        show(view.type_table("By operator type", counted.table(), timed=False))
+        show(view.type_table("By module", counted.modules(self.depth), timed=False))
+        return 0
+
+    def _module(
+        self, loaded: LoadedModel, height: int, width: int, device: torch.device
+    ) -> tuple[nn.Module, "Lossless"]:
+        """The module to profile, and what the exact rewrite would make of the stock model."""
+        stock: nn.Module = loaded.module.to(DTYPES[self.dtype])
+        spec = PathSpec.parse(self.path)
+        try:
+            family_of(stock)
+        except ModelError as error:
+            if spec.transforms:
+                raise
+            return stock.to(device), Lossless(reason=str(error))
+        factory = PathFactory(stock)
+        factory.to(device)
+        factory.family.check_input(factory.stock, height, width)
+        lossless = _lossless(factory, self.path, (self.batch, 3, height, width))
+        if not spec.transforms:
+            return stock, lossless
+        path = factory.build(spec)
+        # Without a change of input size, show the model's own module names.
+        return path if spec.get("size") else path.inner, lossless
+
+    def _energy(self, module: nn.Module, frames: torch.Tensor) -> OperatorEnergy:
+        tell("measuring idle power, then replaying every type of work under the meter")
+        meter = choose_meter(self.meter, frames.device, allow_estimate=True)
+        try:
+            return measure_operator_energy(module, (frames,), meter=meter)
+        finally:
+            meter.close()
+
+    def _check(self) -> None:
         if self.batch < 1 or self.repeats < 1:
             raise InputError(f"--batch {self.batch} and --repeats {self.repeats} must both be at least 1")
         if self.depth < 0:
             raise InputError(f"--depth {self.depth} must be at least 0")
-        check_targets(self.json)
-        device = choose_device(self.device)
-        spec = PathSpec.parse(self.path)
-        factory = PathFactory(load_model(self.model).module)
-        factory.to(device)
-        path = factory.build(spec)
-        factory.family.check_input(factory.stock, height, width)
-        # Without a change of input size, show the model's own module names.
-        module = factory.stock if not spec.transforms else path if spec.get("size") else path.inner
-        frames = torch.zeros(self.batch, 3, height, width, device=device)
-        if self.counts_only:
-            tell("counting on the meta device: no time is measured")
-            counted = count(module, (frames,), on_meta=True)
-            return self._show(counted, counted.to_dict(self.depth), timed=False)
-        profiled = profile(module, (frames,), repeats=self.repeats)
-        return self._show(profiled, profiled.to_dict(self.depth), timed=True)
+        if not self.seconds > 0:
+            raise InputError(f"--seconds {self.seconds:g} must be above 0")
+        if self.dtype not in DTYPES:
+            raise InputError(f'--dtype "{self.dtype}" is not known; write one of {", ".join(DTYPES)}')
+        if self.energy and self.counts_only:
+            raise InputError("--counts-only runs nothing whose energy could be measured; leave out --energy")
 
-    def _show(self, found: Any, document: dict[str, Any], *, timed: bool) -> int:
-        document = {"model": self.model, "path": self.path, **document}
-        if emit_json(document, self.json):
-            return 0
-        for title, rows in (("By operator type", found.table()), ("By module", found.modules(self.depth))):
-            table = Table(title=f"{title}: {self.model}, path {self.path}, {self.batch}x3x{self.size}")
-            headings = COUNTED + TIMED if timed else COUNTED
-            for heading in headings:
-                table.add_column(heading, justify="left" if heading == "name" else "right")
-            for row in rows:
-                table.add_row(*_cells(row.to_dict())[: len(headings)])
-            show(table)
-        return 0
+
+@dataclass(frozen=True, kw_only=True)
+class Lossless:
+    """Whether the exact rewrite applies to a model, and what it saves."""
+
+    macs: int | None = None
+    path: str | None = None
+    reason: str | None = None
+
+    def line(self, macs: int) -> str:
+        """One line about it; `macs` are those of what was profiled."""
+        if self.macs is None:
+            return f"lossless rewrite: none applies ({self.reason})"
+        if self.path is None:
+            return "lossless rewrite: applied in this path"
+        return (
+            f"lossless rewrite: applies, {macs / 1e9:.2f} to {self.macs / 1e9:.2f} GMAC "
+            f"({self.macs / macs - 1:+.1%}) with the same output; profile it with --path {self.path}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON."""
+        return {"applies": self.macs is not None, "macs": self.macs, "path": self.path, "reason": self.reason}
+
+
+def _lossless(factory: PathFactory, asked: str, shape: tuple[int, ...]) -> Lossless:
+    """Try the exact rewrite on the stock model, and count it on the meta device."""
+    applied = PathSpec.parse(asked).get("lossless") is not None
+    try:
+        exact = factory.build(PathSpec.parse("lossless"))
+    except PathRefusedError as error:
+        return Lossless(reason=str(error))
+    macs = count(exact.inner, (torch.empty(shape, device="meta"),), on_meta=True).macs
+    return Lossless(macs=macs, path=None if applied else "lossless")
+
+
+def _counted(module: nn.Module, frames: torch.Tensor) -> Count:
+    """Count on the meta device; a model whose course depends on values runs once instead."""
+    tell("counting on the meta device: no time is measured")
+    try:
+        return count(module, (frames,), on_meta=True)
+    except (RuntimeError, NotImplementedError) as error:
+        tell(f"cannot run there ({' '.join(str(error).split())[:120]}); counting while it runs once for real")
+        return count(module, (frames,))
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -91,15 +226,3 @@ def parse_size(text: str) -> tuple[int, int]:
     if len(parts) not in (1, 2) or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise InputError(f'--size "{text}" is not height x width; write, for example, 512x512')
     return int(parts[0]), int(parts[-1])
-
-
-def _cells(values: dict[str, Any]) -> list[str]:
-    return [
-        str(values["name"] or "(whole)"),
-        str(values["calls"]),
-        f"{values['macs'] / 1e9:.3f}",
-        f"{values['macs_share'] * 100:.1f} %",
-        f"{(values['bytes_read'] + values['bytes_written']) / 1e6:.1f}",
-        format_quantity(values["time_ms"], "ms", 4),
-        format_quantity(None if values["time_share"] is None else values["time_share"] * 100, "%"),
-    ]
