@@ -5,7 +5,7 @@ by module. A module's total includes its children's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from gearshift.profiler.macs import OperatorType
@@ -23,10 +23,12 @@ class Call:
         module: Dotted name of the innermost module that was running; "" is the root.
         macs: Multiply-accumulates.
         macs_by_type: The same, split, for fused kernels that do work of several types; otherwise empty.
+        elementwise_flops: Floating-point operations beside the multiply-accumulates, none of which `macs` holds.
         bytes_read: Least bytes read.
         bytes_written: Least bytes written.
         input_shapes: Shapes of the tensor arguments, in order.
-        is_counted: False when no rule knows the operator; then `macs` is 0 and means nothing.
+        is_counted: False when no rule knows the operator's work; then `macs` and `elementwise_flops` are 0 and
+            mean nothing.
     """
 
     operator: str
@@ -34,6 +36,7 @@ class Call:
     module: str
     macs: int
     macs_by_type: Mapping[OperatorType, int] = field(default_factory=dict)
+    elementwise_flops: int = 0
     bytes_read: int
     bytes_written: int
     input_shapes: tuple[tuple[int, ...], ...]
@@ -50,16 +53,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """Sums over calls."""
+    """Sums over calls; `elementwise_flops` is apart from `macs` and from `flops`."""
 
     calls: int = 0
     macs: int = 0
+    elementwise_flops: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, `2 * macs`."""
+        """Floating-point operations of multiply-adds, `2 * macs`."""
         return 2 * self.macs
 
     @property
@@ -71,6 +75,7 @@ class Totals:
         return Totals(
             calls=self.calls + other.calls,
             macs=self.macs + other.macs,
+            elementwise_flops=self.elementwise_flops + other.elementwise_flops,
             bytes_read=self.bytes_read + other.bytes_read,
             bytes_written=self.bytes_written + other.bytes_written,
         )
@@ -105,17 +110,20 @@ def enclosing(module: str) -> Iterator[str]:
 
 def _parts(call: Call) -> Iterator[tuple[OperatorType, Totals]]:
     own = call.macs_by_type.get(call.operator_type, 0) if call.macs_by_type else call.macs
-    yield (
-        call.operator_type,
-        Totals(calls=1, macs=own, bytes_read=call.bytes_read, bytes_written=call.bytes_written),
-    )
+    yield call.operator_type, replace(_totals(call), macs=own)
     for operator_type, macs in call.macs_by_type.items():
         if operator_type is not call.operator_type:
             yield operator_type, Totals(macs=macs)
 
 
 def _totals(call: Call) -> Totals:
-    return Totals(calls=1, macs=call.macs, bytes_read=call.bytes_read, bytes_written=call.bytes_written)
+    return Totals(
+        calls=1,
+        macs=call.macs,
+        elementwise_flops=call.elementwise_flops,
+        bytes_read=call.bytes_read,
+        bytes_written=call.bytes_written,
+    )
 
 
 def _grouped(pairs: Iterable[tuple[Key, Totals]]) -> dict[Key, Totals]:

@@ -1,9 +1,9 @@
-"""`count`: what one forward pass of a module costs, in multiply-accumulates and bytes.
+"""`count`: what one forward pass of a module costs, in multiply-accumulates, element-wise FLOPs and bytes.
 
 Counts are taken at operator level while the module runs once, so functional calls, fused attention and
 modules written elsewhere are included. Conventions: `flops = 2 * macs`; only multiply-add operators have
-MACs; what is counted is a property of shapes, so masks and zeroed weights save nothing (`Count.notes` says so
-where it finds some).
+MACs; the work of all others is `elementwise_flops`, apart (`gearshift.profiler.flops`); what is counted is a
+property of shapes, so masks and zeroed weights save nothing (`Count.notes` says so where it finds some).
 """
 
 from collections import Counter
@@ -28,7 +28,10 @@ from gearshift.profiler.run import run_recorded
 from gearshift.profiler.structure import meta_copy, meta_inputs
 from gearshift.profiler.zeros import zeroed_channels
 
-CONVENTION = "macs: multiply-accumulates of multiply-add operators, dense; flops = 2 * macs"
+CONVENTION = (
+    "macs: multiply-accumulates of multiply-add operators, dense; flops = 2 * macs; elementwise_flops: operations "
+    "beside these (norms, activations, softmax, resampling, pooling, sums), 1 each per element, in no other field"
+)
 Setting: TypeAlias = str | list[int]
 
 
@@ -57,8 +60,13 @@ class Count:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, `2 * macs`."""
+        """Floating-point operations of multiply-adds, `2 * macs`."""
         return 2 * self.macs
+
+    @property
+    def elementwise_flops(self) -> int:
+        """Floating-point operations beside the multiply-adds, of the whole batch."""
+        return sum(call.elementwise_flops for call in self.calls)
 
     @property
     def params(self) -> int:
@@ -102,7 +110,7 @@ class Count:
 
     @property
     def is_lower_bound(self) -> bool:
-        """Whether `macs` lacks the work of uncounted operators."""
+        """Whether `macs` and `elementwise_flops` lack the work of uncounted operators."""
         return any(not call.is_counted for call in self.calls)
 
     def table(self) -> tuple[Row, ...]:
@@ -123,6 +131,7 @@ class Count:
             "convention": CONVENTION,
             "macs": self.macs,
             "flops": self.flops,
+            "elementwise_flops": self.elementwise_flops,
             "params": self.params,
             "bytes_moved": self.bytes_moved,
             "batch_size": self.batch_size,

@@ -1,10 +1,11 @@
 """Multiply-accumulates of one operator call, from shapes alone.
 
-Every formula takes the call's positional arguments as the dispatcher passed them and the call's output, looks
-only at shapes, and returns MACs: a mapping where one fused kernel does work of several types, None where
-shapes alone do not tell. They are dense counts: masks, causal attention and zeros in the weights save
-nothing, since dense kernels compute them all the same. Which operator uses which formula is said in
-`gearshift.profiler.operators`.
+Every formula takes the call's positional arguments as its schema lists them (keyword-only ones behind them) and
+the call's output, looks only at shapes, and returns MACs: a mapping where one fused kernel does work of several
+types, None where shapes alone do not tell. They are dense counts: masks, causal attention and zeros in the
+weights save nothing, since dense kernels compute them all the same; block masks of flex attention are taken
+alike, so that a total does not depend on how attention is spelt. A multiply-accumulate of complex numbers is
+one. Which operator uses which formula is said in `gearshift.profiler.operators`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +65,55 @@ def packed_product(args: Sequence[Any], out: Any) -> int:
     return _size(out.shape) * int(args[0].shape[-1])
 
 
+def outer_product(args: Sequence[Any], out: Any) -> int:
+    """`addr(c, x, y)`: one MAC per element of the matrix."""
+    return _size(out.shape)
+
+
+def grouped_product(args: Sequence[Any], out: Any) -> int:
+    """`_grouped_mm(a, b, offsets, ...)`: every row (or column) meets the matrix of its own group, once.
+
+    Rows behind the last offset, which belong to no group, are counted too: offsets are data.
+    """
+    left, right = args[0], args[1]
+    if left.dim() > right.dim():  # (g, m, k) and (k, n), grouped along n
+        return _size(right.shape) * int(left.shape[-2])
+    return product(left, right)
+
+
+def trilinear(args: Sequence[Any], out: Any) -> int:
+    """`_trilinear(a, b, c, expand_a, expand_b, expand_c, ...)`, as in `nn.Bilinear`: one MAC per triple."""
+    sizes = [_expanded(tensor.shape, dims) for tensor, dims in zip(args[:3], args[3:6], strict=True)]
+    return _size(tuple(max(along) for along in zip(*sizes, strict=True)))
+
+
+def _expanded(shape: Sequence[int], dims: Sequence[int]) -> list[int]:
+    sizes = list(shape)
+    for dim in sorted(dims):
+        sizes.insert(dim, 1)
+    return sizes
+
+
+def euclidean_distances(args: Sequence[Any], out: Any) -> int:
+    """`_euclidean_dist(a, b)`, `cdist` by a product: two columns more, for the squared norms."""
+    return _size(out.shape) * (int(args[0].shape[-1]) + 2)
+
+
+def steps(sequence: torch.Tensor) -> int:
+    """How many inputs a recurrent layer takes: `(time, batch, width)` in any order, or packed `(total, width)`."""
+    return _size(sequence.shape[:-1])
+
+
+def onednn_recurrence(args: Sequence[Any], out: Any) -> int:
+    """`mkldnn_rnn_layer(x, w_input, w_hidden, ...)`: both matrices, once per step."""
+    return steps(args[0]) * (_size(args[1].shape) + _size(args[2].shape))
+
+
+def recurrence(args: Sequence[Any], out: Any) -> int:
+    """`_cudnn_rnn(x, weights, ...)`, `miopen_rnn`: every matrix of every layer and direction, once per step."""
+    return steps(args[0]) * sum(_size(weight.shape) for weight in args[1] if weight.dim() > 1)
+
+
 def convolution(args: Sequence[Any], out: Any) -> int:
     """`convolution(x, w, bias, stride, padding, dilation, transposed, ...)`, grouped or not.
 
@@ -98,6 +148,11 @@ def convolution_backward(args: Sequence[Any], out: Any) -> int:
     return _convolution(x, w, grad, transposed=transposed) * (bool(wanted[0]) + bool(wanted[1]))
 
 
+def deformable_convolution_backward(args: Sequence[Any], out: Any) -> int:
+    """`_deform_conv2d_backward(grad, x, w, ...)`: gradients of the samples and of `w`, each as dear as forward."""
+    return 2 * _convolution(args[1], args[2], args[0], transposed=False)
+
+
 def _convolution(x: torch.Tensor, w: torch.Tensor, out: torch.Tensor, *, transposed: bool) -> int:
     positions = x if transposed else out
     return _size(positions.shape) * _size(w.shape[1:])
@@ -120,29 +175,53 @@ def attention_backward(args: Sequence[Any], out: Any) -> int:
     return _size(query[:-1]) * keys * (3 * int(query[-1]) + 2 * width)
 
 
-def flash_attention(args: Sequence[Any], out: Any) -> Macs | None:
-    """`_flash_attention_forward(q, k, v, cum_seq_q, ...)` over `(batch, tokens, heads, d)`."""
-    return _token_major_attention(args, ragged=args[3] is not None)
+def flash_attention(args: Sequence[Any], out: Any) -> int | None:
+    """`_flash_attention_forward(q, k, v, cum_seq_q, cum_seq_k, ...)`, `_varlen_attn`: `(batch, tokens, heads, d)`.
+
+    Packed sequences are `(tokens, heads, d)` with the bounds of each in `cum_seq`; these are data, read where
+    they lie in the host's memory. Elsewhere reading would wait for the device: not counted.
+    """
+    return _scored(flash_scores(args), args)
 
 
-def efficient_attention(args: Sequence[Any], out: Any) -> Macs | None:
-    """`_efficient_attention_forward(q, k, v, bias, cu_seqlens_q, ...)` over `(batch, tokens, heads, d)`."""
-    return _token_major_attention(args, ragged=args[4] is not None)
+def efficient_attention(args: Sequence[Any], out: Any) -> int | None:
+    """`_efficient_attention_forward(q, k, v, bias, cu_seqlens_q, cu_seqlens_k, ...)`: as `flash_attention`."""
+    return _scored(efficient_scores(args), args)
 
 
-def _token_major_attention(args: Sequence[Any], *, ragged: bool) -> Macs | None:
-    if ragged:  # the lengths of the packed sequences are data
+def attention_scores(query: Sequence[int], key: Sequence[int]) -> int:
+    """How many scores attention computes, from the shapes of `q (..., n, d)` and `k (..., m, d)`."""
+    return _size(query[:-1]) * int(key[-2])
+
+
+def flash_scores(args: Sequence[Any]) -> int | None:
+    """How many scores `flash_attention` computes; None where that is data on a device."""
+    return _token_major_scores(args[0].shape, args[1].shape, args[3], args[4])
+
+
+def efficient_scores(args: Sequence[Any]) -> int | None:
+    """How many scores `efficient_attention` computes; None where that is data on a device."""
+    return _token_major_scores(args[0].shape, args[1].shape, args[4], args[5])
+
+
+def _token_major_scores(
+    query: Sequence[int], key: Sequence[int], bounds: torch.Tensor | None, key_bounds: torch.Tensor | None
+) -> int | None:
+    if bounds is None:
+        batch, tokens, heads, _ = query
+        return int(batch * heads * tokens * key[1])
+    key_bounds = bounds if key_bounds is None else key_bounds
+    if bounds.device.type != "cpu" or key_bounds.device.type != "cpu":
         return None
-    return _attention(*(_heads_first(tensor.shape) for tensor in args[:3]))
+    return int((bounds.diff() * key_bounds.diff()).sum()) * int(query[-2])
 
 
-def _heads_first(shape: Sequence[int]) -> Sequence[int]:
-    batch, tokens, heads, width = shape
-    return (batch, heads, tokens, width)
+def _scored(scores: int | None, args: Sequence[Any]) -> int | None:
+    return None if scores is None else scores * int(args[0].shape[-1] + args[2].shape[-1])
 
 
 def _attention(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> int:
-    return _size(query[:-1]) * key[-2] * (query[-1] + value[-1])
+    return attention_scores(query, key) * int(query[-1] + value[-1])
 
 
 def multi_head_attention(args: Sequence[Any], out: Any) -> Macs:

@@ -1,10 +1,10 @@
-"""The one table of operators: what type of work each does, its MACs, and which bytes it has to touch.
+"""The one table of operators: what type of work each does, its MACs and FLOPs, and which bytes it has to touch.
 
 Keys are the qualified names of operators (`aten::mm` for the packet `torch.ops.aten.mm`), so that one table
 serves releases of PyTorch that lack some of them. Only multiply-add operators have MACs; norms, activations,
-resampling and element-wise work count 0 by the field's convention and are still listed with their calls and
-bytes. An operator that is neither here, nor a view, nor tagged pointwise by PyTorch has no rule: it is
-reported as uncounted, never hidden.
+resampling and element-wise work have FLOPs instead, apart from the MACs, by the formulas of
+`gearshift.profiler.flops`. An operator that is neither here, nor a view, nor tagged pointwise by PyTorch has no
+rule: it is reported as uncounted, never hidden.
 
 A matrix product starts as `matmul` here. `gearshift.profiler.recorder` books it as `linear` where it
 multiplies by a weight, and everything inside `scaled_dot_product_attention` as `attention`.
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from gearshift.profiler import macs
+from gearshift.profiler.flops import FORMULAS, FlopFormula, per_output
 from gearshift.profiler.macs import Formula, OperatorType
 
 
@@ -35,14 +36,15 @@ class Traffic(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How one operator is booked; `macs` is None for operators that multiply and add nothing."""
+    """How one operator is booked; `macs` and `flops` are None for operators that have none."""
 
     operator_type: OperatorType
     macs: Formula | None = None
+    flops: FlopFormula | None = None
     traffic: Traffic = Traffic.ALL
 
 
-def find_rule(operator: "torch._ops.OpOverload[..., Any]") -> Rule | None:
+def find_rule(operator: Any) -> Rule | None:
     """Return the rule for an operator, or None where nothing is known about it.
 
     In-place forms (`relu_`) follow their plain form.
@@ -60,36 +62,45 @@ def register_operator(
     operator_type: OperatorType,
     macs: Formula | None = None,
     traffic: Traffic = Traffic.ALL,
+    flops: FlopFormula | None = None,
 ) -> None:
     """Teach the counter an operator, for instance a custom one.
 
     Args:
         operator: The packet, such as `torch.ops.my.op`, or its qualified name, `my::op`.
         operator_type: The row of the cost table that it belongs to.
-        macs: `formula(args, out)`, its multiply-accumulates from shapes; None if it has none.
+        macs: `formula(args, out)`, its multiply-accumulates from shapes; None if it has none. `args` are the
+            arguments as the schema lists them, keyword-only ones last.
         traffic: Which bytes a call has to move.
+        flops: `formula(args, out)`, its floating-point operations beside the MACs; None if it has none.
     """
     name = operator if isinstance(operator, str) else operator._qualified_op_name
-    _OPERATORS[name] = Rule(operator_type=operator_type, macs=macs, traffic=traffic)
+    _OPERATORS[name] = Rule(operator_type=operator_type, macs=macs, flops=flops, traffic=traffic)
     _find_rule.cache_clear()
 
 
 @cache
-def _find_rule(operator: "torch._ops.OpOverload[..., Any]") -> Rule | None:
+def _find_rule(operator: Any) -> Rule | None:
     name = qualified_name(operator)
     plain = name.removesuffix("_")
     rule = _OPERATORS.get(name) or _OPERATORS.get(plain)
-    if rule is not None:
+    if rule is not None or not isinstance(operator, torch._ops.OpOverload):
         return rule
     if _is_view(operator):
         return _VIEW
-    return _ELEMENTWISE if _is_pointwise(operator, plain) else None
+    if not _is_pointwise(operator, plain):
+        return None
+    return Rule(operator_type=OperatorType.ELEMENTWISE, flops=FORMULAS.get(plain, _ONE_PER_ELEMENT))
 
 
+@cache
 def qualified_name(operator: Any) -> str:
-    """Return `namespace::name` without the overload, such as `aten::add` for `aten::add.Tensor`."""
+    """Return `namespace::name` without the overload, such as `aten::add` for `aten::add.Tensor`.
+
+    Operators that take functions, such as flex attention's, are in the namespace `higher_order`.
+    """
     name: str = operator.name()
-    return name.partition(".")[0]
+    return name.partition(".")[0] if "::" in name else f"higher_order::{name}"
 
 
 def _is_view(operator: "torch._ops.OpOverload[..., Any]") -> bool:
@@ -107,7 +118,7 @@ def _is_pointwise(operator: "torch._ops.OpOverload[..., Any]", plain: str) -> bo
 
 
 _VIEW = Rule(operator_type=OperatorType.DATA_MOVEMENT, traffic=Traffic.FREE)
-_ELEMENTWISE = Rule(operator_type=OperatorType.ELEMENTWISE)
+_ONE_PER_ELEMENT = per_output(1)
 _OPERATORS: dict[str, Rule] = {}
 
 
@@ -120,7 +131,8 @@ def _book(
 ) -> None:
     """Enter every name of a blank-separated list, in `aten` unless it says otherwise."""
     for name in names.split():
-        register_operator(name if "::" in name else f"aten::{name}", operator_type, formula, traffic)
+        key = name if "::" in name else f"aten::{name}"
+        register_operator(key, operator_type, formula, traffic, FORMULAS.get(key))
 
 
 _book(OperatorType.CONVOLUTION, "convolution _convolution convolution_overrideable", macs.convolution)
@@ -144,11 +156,18 @@ _book(
     "convolution_backward convolution_backward_overrideable",
     macs.convolution_backward,
 )
+_book(OperatorType.CONVOLUTION, "torchvision::_deform_conv2d_backward", macs.deformable_convolution_backward)
 
-_book(OperatorType.MATMUL, "mm bmm _int_mm _scaled_mm", macs.matrix_product)
+_book(OperatorType.MATMUL, "mm bmm _int_mm _scaled_mm _scaled_mm_v2", macs.matrix_product)
 _book(OperatorType.MATMUL, "addmm _addmm_activation baddbmm addbmm", macs.added_matrix_product)
 _book(OperatorType.MATMUL, "mv dot vdot", macs.vector_product)
 _book(OperatorType.MATMUL, "addmv", macs.added_vector_product)
+_book(OperatorType.MATMUL, "addr", macs.outer_product)
+_book(OperatorType.MATMUL, "_grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2", macs.grouped_product)
+_book(OperatorType.MATMUL, "_trilinear", macs.trilinear)
+_book(OperatorType.MATMUL, "_euclidean_dist", macs.euclidean_distances)
+_book(OperatorType.LINEAR, "mkldnn_rnn_layer", macs.onednn_recurrence)
+_book(OperatorType.LINEAR, "_cudnn_rnn miopen_rnn", macs.recurrence)
 _book(
     OperatorType.LINEAR,
     """_weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu quantized::linear
@@ -162,16 +181,17 @@ _book(
     """_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention
     _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention
     _scaled_dot_product_fused_attention_overrideable _scaled_dot_product_attention_math_for_mps
-    scaled_dot_product_attention""",
+    scaled_dot_product_attention higher_order::flex_attention""",
     macs.attention,
 )
 _book(
     OperatorType.ATTENTION,
     """_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward
-    _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward""",
+    _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward
+    _scaled_dot_product_fused_attention_overrideable_backward""",
     macs.attention_backward,
 )
-_book(OperatorType.ATTENTION, "_flash_attention_forward", macs.flash_attention)
+_book(OperatorType.ATTENTION, "_flash_attention_forward torch_attn::_varlen_attn", macs.flash_attention)
 _book(OperatorType.ATTENTION, "_efficient_attention_forward", macs.efficient_attention)
 _book(OperatorType.ATTENTION, "_native_multi_head_attention", macs.multi_head_attention)
 _book(OperatorType.ATTENTION, "_transformer_encoder_layer_fwd", macs.transformer_layer)
@@ -219,7 +239,7 @@ _book(
 _book(
     OperatorType.ELEMENTWISE,
     """native_dropout native_dropout_backward masked_fill where complex polar
-    _transform_bias_rescale_qkv""",
+    _transform_bias_rescale_qkv linalg_cross _thnn_fused_lstm_cell _thnn_fused_gru_cell""",
 )
 
 _book(
@@ -254,13 +274,15 @@ _book(
     """empty empty_like empty_strided empty_permuted new_empty new_empty_strided _unsafe_view _reshape_alias
     detach detach_ lift lift_fresh alias t_ transpose_ squeeze_ unsqueeze_ as_strided_ resize resize_ set
     set_ is_same_size is_pinned is_set_to record_stream _efficientzerotensor _assert_async _assert_scalar
-    _assert_tensor_metadata _functional_assert_async sym_constrain_range sym_constrain_range_for_size""",
+    _linalg_check_errors _assert_tensor_metadata _functional_assert_async sym_constrain_range
+    sym_constrain_range_for_size""",
     traffic=Traffic.FREE,
 )
 
 _book(
     OperatorType.OTHER,
-    """sum nansum mean prod amax amin aminmax _aminmax max min argmax argmin any all _is_all_true _is_any_true
+    """_fft_c2c _fft_r2c _fft_c2r _cdist_forward _pdist_forward
+    sum nansum mean prod amax amin aminmax _aminmax max min argmax argmin any all _is_all_true _is_any_true
     var var_mean std std_mean median nanmedian mode cumsum cumprod cummax cummin logcumsumexp logsumexp trace
     count_nonzero dist topk sort kthvalue unique_dim unique_consecutive _unique _unique2 searchsorted
     bucketize isin histc bincount equal allclose mse_loss smooth_l1_loss huber_loss soft_margin_loss

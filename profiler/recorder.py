@@ -12,13 +12,16 @@ product is booked:
 * `linear`, inside a composite `linear`, in an `nn.Linear`, or where an operand is a parameter or buffer of
   the module (or a view, cast or copy of one);
 * `matmul` otherwise. With grad enabled PyTorch takes composites apart before they can be seen, so the unfused
-  form of `scaled_dot_product_attention` and the weight gradients of linear layers are `matmul` there.
+  form of `scaled_dot_product_attention` is `matmul` there.
 
-Calls of a backward pass belong to the root, since no module is running then.
+Calls of a backward pass belong to the module whose forward call they differentiate, if that was recorded too,
+and the gradients of a `linear` call are `linear`. Else they belong to the root, as the accumulation of gradients
+does.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Self, TypeAlias
 
 import torch
@@ -29,6 +32,7 @@ from gearshift.profiler.calls import Call
 from gearshift.profiler.macs import Macs, OperatorType
 from gearshift.profiler.module_path import ModulePath
 from gearshift.profiler.operators import Rule, find_rule, qualified_name
+from gearshift.profiler.origins import Origins
 from gearshift.profiler.stopwatch import Stopwatch
 from gearshift.profiler.traffic import bytes_moved, tensors_in
 
@@ -48,18 +52,18 @@ class CallRecorder:
         on_call: Given every operator with its arguments before it runs, to run it again later.
     """
 
-    def __init__(
-        self, module: nn.Module, stopwatch: Stopwatch | None = None, on_call: OnCall | None = None
-    ) -> None:
+    def __init__(self, module: nn.Module, stopwatch: Stopwatch | None = None, on_call: OnCall | None = None) -> None:
         self.calls: list[Call] = []
         self._path = ModulePath(module)
         self._weights = _Weights(module)
+        self._origins = Origins()
         self._stopwatch = stopwatch
         self._on_call = on_call
         self._composites: list[str] = []
         self._mode: Any = _Mode(self._dispatch)
 
     def __enter__(self) -> Self:
+        self._origins.begin()
         self._path.__enter__()
         self._mode.__enter__()
         return self
@@ -71,7 +75,7 @@ class CallRecorder:
     def _dispatch(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if _is_query(operator):
             return NotImplemented
-        if isinstance(operator, torch._ops.OpOverload) and _is_composite(operator, args):
+        if _is_composite(operator, args):
             with self._inside(operator), self._mode:
                 return operator._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         return self._run(operator, args, kwargs)
@@ -82,16 +86,19 @@ class CallRecorder:
         if self._on_call is not None:
             self._on_call(operator, args, kwargs)
         out = self._timed(operator, args, kwargs)
-        rule = find_rule(operator) if isinstance(operator, torch._ops.OpOverload) else None
-        macs = _macs(rule, operands, args, out)
+        rule = find_rule(operator)
+        arguments = _positional(operator, args, kwargs)
+        macs = _macs(rule, operands, arguments, out)
         read, written = (0, 0) if rule is None else bytes_moved(operator, args, kwargs, out, rule.traffic)
+        operator_type, module = self._booked_as(rule, operands, out)
         self.calls.append(
             Call(
                 operator=qualified_name(operator),
-                operator_type=self._booked_as(rule, operands, out),
-                module=self._path.name,
+                operator_type=operator_type,
+                module=module,
                 macs=sum(macs.values()) if isinstance(macs, Mapping) else macs or 0,
                 macs_by_type=macs if isinstance(macs, Mapping) else {},
+                elementwise_flops=_flops(rule, arguments, out) if macs is not None else 0,
                 bytes_read=read,
                 bytes_written=written,
                 input_shapes=shapes,
@@ -109,7 +116,18 @@ class CallRecorder:
         finally:
             self._stopwatch.end()
 
-    def _booked_as(self, rule: Rule | None, operands: Sequence[torch.Tensor], out: Any) -> OperatorType:
+    def _booked_as(self, rule: Rule | None, operands: Sequence[torch.Tensor], out: Any) -> tuple[OperatorType, str]:
+        """Return the type of a call that has just run, and the module that it belongs to."""
+        operator_type, module = self._type(rule, operands, out), self._path.name
+        origin = self._origins.current()
+        if origin is not None:  # a module may be running here too, computing again what was not kept
+            is_gradient = operator_type is OperatorType.MATMUL and origin.operator_type is OperatorType.LINEAR
+            return OperatorType.LINEAR if is_gradient else operator_type, module or origin.module
+        if torch.is_grad_enabled():
+            self._origins.note(module, operator_type)
+        return operator_type, module
+
+    def _type(self, rule: Rule | None, operands: Sequence[torch.Tensor], out: Any) -> OperatorType:
         operator_type = OperatorType.OTHER if rule is None else rule.operator_type
         if operator_type is OperatorType.DATA_MOVEMENT:
             self._weights.follow(operands, out)
@@ -187,28 +205,48 @@ def _macs(rule: Rule | None, operands: Sequence[torch.Tensor], args: Sequence[An
     return 0 if rule.macs is None else rule.macs(args, out)
 
 
+def _flops(rule: Rule | None, args: Sequence[Any], out: Any) -> int:
+    return 0 if rule is None or rule.flops is None else rule.flops(args, out)
+
+
+def _positional(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the arguments as the schema lists them, keyword-only ones behind the positional."""
+    if not kwargs or not isinstance(operator, torch._ops.OpOverload):
+        return args
+    rest = operator._schema.arguments[len(args) :]
+    return [*args, *(kwargs.get(argument.name, argument.default_value) for argument in rest)]
+
+
 def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
     return (tensor.numel(),) if tensor.is_nested else tuple(tensor.shape)
 
 
+@cache
 def _is_query(operator: Any) -> bool:
     namespace, _, name = qualified_name(operator).partition("::")
     return namespace == "prim" or (namespace == "aten" and (name in _QUERIES or "is_contiguous" in name))
 
 
 def _is_composite(operator: Any, args: Sequence[Any]) -> bool:
-    """Whether the operator is made of others on this device, and has no kernel of its own there.
+    """Whether the operator is made of others on this device, and has no kernel of its own there."""
+    return _is_ever_composite(operator) and _is_composite_on(
+        operator, next((_BACKENDS.get(t.device.type) for t in tensors_in(list(args))), None)
+    )
 
-    The meta device stands for real ones, which have a fused attention kernel.
-    """
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-    name = operator.name()
-    if not has_kernel(name, _COMPOSITE):
+
+@cache
+def _is_ever_composite(operator: Any) -> bool:
+    overloaded: bool = isinstance(operator, torch._ops.OpOverload)
+    return overloaded and _has_kernel(operator.name(), _COMPOSITE)
+
+
+@cache
+def _is_composite_on(operator: Any, backend: str | None) -> bool:
+    """The meta device stands for real ones, which have a fused attention kernel."""
+    if backend == "Meta" and operator.name() == _ATTENTION:
         return False
-    backend = next((_BACKENDS.get(t.device.type) for t in tensors_in(list(args))), None)
-    if backend == "Meta" and name == _ATTENTION:
-        return False
-    return backend is None or not has_kernel(name, backend)
+    return backend is None or not _has_kernel(operator.name(), backend)
 
 
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _BACKENDS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "mps": "MPS", "xpu": "XPU"}

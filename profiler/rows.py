@@ -23,6 +23,7 @@ class Row:
     calls: int
     macs: int
     macs_share: float
+    elementwise_flops: int
     bytes_read: int
     bytes_written: int
     params: int | None = None
@@ -31,7 +32,7 @@ class Row:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations, `2 * macs`."""
+        """Floating-point operations of multiply-adds, `2 * macs`."""
         return 2 * self.macs
 
     def to_dict(self) -> dict[str, Any]:
@@ -42,6 +43,7 @@ class Row:
             "macs": self.macs,
             "flops": self.flops,
             "macs_share": self.macs_share,
+            "elementwise_flops": self.elementwise_flops,
             "bytes_read": self.bytes_read,
             "bytes_written": self.bytes_written,
             "params": self.params,
@@ -103,6 +105,7 @@ def _rows(
             calls=total.calls,
             macs=total.macs,
             macs_share=_share(total.macs, all_macs),
+            elementwise_flops=total.elementwise_flops,
             bytes_read=total.bytes_read,
             bytes_written=total.bytes_written,
             time_ms=None if times_ms is None else times.get(name, 0.0),

@@ -1,7 +1,9 @@
 """One run of a module under a recorder: inputs copied, composite operators seen whole, all left as found."""
 
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,9 +30,28 @@ def run_recorded(
     no inference tensor is made, which a model might cache and later fail to train with.
     """
     args, kwargs = copied((tuple(args), dict(kwargs)))
-    with as_found(module), torch._C._AutoDispatchBelowAutograd(), recorder:
+    with as_found(module), _flex_attention_eager(), torch._C._AutoDispatchBelowAutograd(), recorder:
         _uncompile(module)
         return timed_ms(lambda: module(*args, **kwargs), synchronise, clock)
+
+
+@contextmanager
+def _flex_attention_eager() -> Iterator[None]:
+    """Let flex attention reach the recorder as one operator.
+
+    It compiles itself when called, which PyTorch refuses while operators are recorded; this is its own switch
+    for debugging, read at every call. A model that uses it has imported it, and the import is slow.
+    """
+    flex_attention: Any = sys.modules.get("torch.nn.attention.flex_attention")
+    found = getattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", None)
+    if found is None:
+        yield
+        return
+    flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
+    try:
+        yield
+    finally:
+        flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = found
 
 
 def is_compiled(module: nn.Module) -> bool:

@@ -15,7 +15,7 @@ from gearshift.profiler.operators import Traffic
 
 
 def bytes_moved(
-    operator: "torch._ops.OpOverload[..., Any]",
+    operator: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     out: Any,
@@ -56,12 +56,14 @@ def tensor_bytes(tensor: torch.Tensor) -> int:
 
 
 def _split(
-    operator: "torch._ops.OpOverload[..., Any]", args: Sequence[Any], kwargs: Mapping[str, Any]
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
     """Sort the tensors of a call into read, overwritten (`out=`) and updated in place."""
     read: list[torch.Tensor] = []
     overwritten: list[torch.Tensor] = []
     updated: list[torch.Tensor] = []
+    if not isinstance(operator, torch._ops.OpOverload):  # takes functions and has no schema; none writes its inputs
+        return [*tensors_in(args)], overwritten, updated
     for position, argument in enumerate(operator._schema.arguments):
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         if argument.alias_info is None or not argument.alias_info.is_write:

@@ -88,6 +88,7 @@ FUSED = dict.fromkeys(
         "aten::_scaled_dot_product_cudnn_attention",
         "aten::_scaled_dot_product_fused_attention_overrideable",
         "aten::_scaled_dot_product_attention_math_for_mps",
+        "higher_order::flex_attention",
     ),
     ((Q, K, V), None, ATTENTION),
 )
@@ -97,6 +98,7 @@ FUSED_BACKWARD = dict.fromkeys(
         "aten::_scaled_dot_product_flash_attention_backward",
         "aten::_scaled_dot_product_efficient_attention_backward",
         "aten::_scaled_dot_product_cudnn_attention_backward",
+        "aten::_scaled_dot_product_fused_attention_overrideable_backward",
     ),
     # scores again and dK and dQ over d=8, dV and the scores' gradient over e=3
     ((V, Q, K, V), None, 2 * 4 * 5 * 6 * (3 * 8 + 2 * 3)),
@@ -105,6 +107,7 @@ BACKWARD = dict.fromkeys(
     ("aten::convolution_backward", "aten::convolution_backward_overrideable"),
     ((OUT, X, W, None, None, None, None, False, None, 2, [True, True, True]), None, 2 * CONVOLUTION),
 )
+GROUPED = ("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2")
 CASES = {
     **dict.fromkeys(
         ("aten::convolution", "aten::_convolution", "aten::convolution_overrideable"),
@@ -113,8 +116,12 @@ CASES = {
     **PLAIN,
     **UP,
     **BACKWARD,
+    # gradients of the samples and of the weight
+    "torchvision::_deform_conv2d_backward": ((OUT, X, W), None, 2 * CONVOLUTION),
     "aten::conv_tbc": ((shape(9, 2, 4), shape(3, 4, 6)), shape(7, 2, 6), 7 * 2 * 6 * 3 * 4),
-    **dict.fromkeys(("aten::mm", "aten::_int_mm", "aten::_scaled_mm"), ((A, B), None, 5 * 7 * 3)),
+    **dict.fromkeys(
+        ("aten::mm", "aten::_int_mm", "aten::_scaled_mm", "aten::_scaled_mm_v2"), ((A, B), None, 5 * 7 * 3)
+    ),
     **dict.fromkeys(("aten::addmm", "aten::_addmm_activation"), ((shape(3), A, B), None, 5 * 7 * 3)),
     "aten::bmm": ((shape(2, 5, 7), shape(2, 7, 3)), None, 2 * 5 * 7 * 3),
     "aten::baddbmm": ((shape(3), shape(2, 5, 7), shape(2, 7, 3)), None, 2 * 5 * 7 * 3),
@@ -122,11 +129,34 @@ CASES = {
     "aten::mv": ((A, shape(7)), None, 5 * 7),
     "aten::addmv": ((shape(5), A, shape(7)), None, 5 * 7),
     **dict.fromkeys(("aten::dot", "aten::vdot"), ((shape(7), shape(7)), None, 7)),
+    "aten::addr": ((shape(5, 7), shape(5), shape(7)), shape(5, 7), 5 * 7),
+    # rows 0..8 in two groups, each with a matrix of its own
+    **dict.fromkeys(GROUPED, ((shape(8, 16), shape(2, 16, 32), shape(2)), None, 8 * 16 * 32)),
+    # nn.Bilinear(3, 4, 5) on two rows: batch and output kept, both inputs summed over
+    "aten::_trilinear": (
+        (shape(2, 3), shape(5, 3, 4), shape(2, 4), [1, 3], [0], [1, 2], [2, 3]),
+        None,
+        2 * 5 * 3 * 4,
+    ),
+    "aten::_euclidean_dist": ((shape(2, 30, 7), shape(2, 40, 7)), shape(2, 30, 40), 2 * 30 * 40 * (7 + 2)),
+    "aten::mkldnn_rnn_layer": ((shape(9, 2, 6), shape(32, 6), shape(32, 8)), None, 9 * 2 * 32 * (6 + 8)),
+    # two layers of an LSTM 6 -> 8 -> 8, each with biases
+    **dict.fromkeys(
+        ("aten::_cudnn_rnn", "aten::miopen_rnn"),
+        (
+            (shape(9, 2, 6), [shape(32, 6), shape(32, 8), shape(32), shape(32)] + [shape(32, 8)] * 2 + [shape(32)] * 2),
+            None,
+            9 * 2 * 32 * (6 + 8 + 8 + 8),
+        ),
+    ),
     **PACKED,
     **FUSED,
     **FUSED_BACKWARD,
-    "aten::_flash_attention_forward": ((*TOKENS_FIRST, None, None), None, ATTENTION),
-    "aten::_efficient_attention_forward": ((*TOKENS_FIRST, None, None), None, ATTENTION),
+    **dict.fromkeys(
+        ("aten::_flash_attention_forward", "torch_attn::_varlen_attn"),
+        ((*TOKENS_FIRST, None, None), None, ATTENTION),
+    ),
+    "aten::_efficient_attention_forward": ((*TOKENS_FIRST, None, None, None), None, ATTENTION),
     "aten::_native_multi_head_attention": ((T, T, T, D, 2), None, MULTI_HEAD),
     "aten::_transformer_encoder_layer_fwd": (
         (T, D, 2, *(None,) * 11, shape(16, 8), None, shape(8, 16), None),
@@ -147,11 +177,37 @@ def test_every_multiply_add_operator_of_the_library_has_its_arithmetic_here():
     assert ours == set(CASES)
 
 
-def test_ragged_attention_is_uncountable_from_shapes():
-    lengths = torch.tensor([0, 3, 5])
-    packed = (shape(5, 4, 8),) * 3
-    assert known_operators()["aten::_flash_attention_forward"].macs((*packed, lengths, lengths), None) is None
-    assert known_operators()["aten::_efficient_attention_forward"].macs((*packed, None, lengths), None) is None
+@pytest.mark.parametrize(
+    ("left", "right", "offsets", "by_group"),
+    [
+        pytest.param((8, 16), (2, 16, 32), [5, 8], [5 * 16 * 32, 3 * 16 * 32], id="rows"),
+        pytest.param((2, 8, 16), (2, 16, 32), None, [8 * 16 * 32, 8 * 16 * 32], id="batch"),
+        pytest.param((2, 8, 16), (16, 32), [8, 32], [8 * 16 * 8, 8 * 16 * 24], id="columns"),
+        pytest.param((8, 16), (16, 32), [8, 16], [8 * 8 * 32, 8 * 8 * 32], id="inner"),
+    ],
+)
+def test_grouped_products_cost_a_product_per_group(left, right, offsets, by_group):
+    offsets = None if offsets is None else torch.tensor(offsets)
+
+    assert macs_of("aten::_grouped_mm", (shape(*left), shape(*right), offsets), None) == sum(by_group)
+
+
+@pytest.mark.parametrize(
+    ("name", "gap"),
+    [
+        ("aten::_flash_attention_forward", ()),
+        ("torch_attn::_varlen_attn", ()),
+        ("aten::_efficient_attention_forward", (None,)),
+    ],
+)
+def test_packed_attention_is_counted_where_its_lengths_can_be_read(name, gap):
+    packed = (shape(5, 4, 8),) * 3  # sequences of 3 and 2 tokens, 4 heads of 8
+    bounds, hidden = torch.tensor([0, 3, 5]), shape(3)
+    formula, flops = known_operators()[name].macs, known_operators()[name].flops
+
+    assert formula((*packed, *gap, bounds, bounds), None) == 4 * (3 * 3 + 2 * 2) * (8 + 8)
+    assert flops((*packed, *gap, bounds, bounds), None) == 6 * 4 * (3 * 3 + 2 * 2)
+    assert formula((*packed, *gap, hidden, hidden), None) is None  # on a device: reading would wait for it
 
 
 def test_the_table_holds_no_composite_operator():
