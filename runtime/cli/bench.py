@@ -14,8 +14,12 @@ from gearshift.profiler.meters.discover import Kind
 from gearshift.runtime.bench.bench import BenchRequest, run_bench
 from gearshift.runtime.bench.scenario import LONGEST_S, Scenario
 from gearshift.runtime.budget import EXAMPLES, Budget
+from gearshift.runtime.carbon import chosen_intensity
 from gearshift.runtime.cli.output import (
     BundleFolder,
+    Country,
+    GramsPerKwh,
+    GridSource,
     JsonTarget,
     check_targets,
     choose_device,
@@ -64,6 +68,12 @@ class Bench:
     """Refuse to estimate energy where no meter works; power and energy budgets are then refused too."""
     device: str = "cpu"
     """cpu, cuda or cuda:N."""
+    country: Country = None
+    """Report CO2e at this country's mean grid intensity, such as FRA; from codecarbon's data, no network."""
+    grid_intensity: GramsPerKwh = None
+    """Report CO2e at this grid intensity, in g/kWh."""
+    grid_source: GridSource = None
+    """Who says so."""
     json: JsonTarget = None
     """Write the whole record as JSON to this file, or to stdout for -."""
     html: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -92,6 +102,7 @@ class Bench:
             calibrate=self.calibrate,
             checkpoint=self.checkpoint,
             device=choose_device(self.device),
+            grid=chosen_intensity(self.country, self.grid_intensity, self.grid_source),
         )
 
     def _check_numbers(self) -> None:

@@ -27,6 +27,12 @@ JsonTarget = Annotated[str | None, tyro.conf.arg(metavar="FILE|-")]
 """Option: where JSON goes."""
 BundleFolder = Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="BUNDLE")]
 """Argument: a bundle, or the one that ships."""
+Country = Annotated[str | None, tyro.conf.arg(metavar="ISO3")]
+"""Option: whose mean grid intensity emissions are worked out with."""
+GramsPerKwh = Annotated[float | None, tyro.conf.arg(metavar="G/KWH")]
+"""Option: a grid intensity of one's own."""
+GridSource = Annotated[str | None, tyro.conf.arg(metavar="TEXT")]
+"""Option: who gives it."""
 
 
 def tell(message: str) -> None:

@@ -17,6 +17,9 @@ from gearshift.runtime.report.compare import (
     saved_text,
 )
 from gearshift.runtime.report.document import Run, RunDocument, checked
+from gearshift.runtime.report.energy.model import EnergyFigure, EnergyReport
+from gearshift.runtime.report.energy.older import energy_report_of
+from gearshift.runtime.report.energy.rows import interval_text
 from gearshift.runtime.report.figures import cost_types, rows_of, total
 from gearshift.runtime.report.headline import energy_note, shortfall_note
 from gearshift.runtime.report.names import Name, names
@@ -38,6 +41,7 @@ from gearshift.runtime.report.words import (
     number,
     percent,
     quantity,
+    scale,
     sentence,
     shortened,
 )
@@ -73,7 +77,8 @@ def terminal(document: dict[str, Any], console: Console) -> None:
         _other_budgets(run, called),
     ):
         console.print(table)
-    console.print(_method(run), overflow="fold")
+    for text in [*_energy(energy_report_of(run)), _method(run)]:
+        console.print(text, overflow="fold")
 
 
 def _head(run: RunDocument) -> list[Text]:
@@ -161,6 +166,34 @@ def _comparison(run: RunDocument) -> Table:
         table.caption = _text(f"n/m: {NOT_MEASURED}: {'; '.join(missing(run))}")
         table.caption_justify = "left"
     return table
+
+
+def _energy(report: EnergyReport) -> list[Text]:
+    """Gross and net energy of a frame with their intervals, and emissions where they were asked for."""
+    figures = (("gross", report.run.gross_j_per_frame), ("net", report.run.net_j_per_frame))
+    known = [(name, figure) for name, figure in figures if figure.value_j is not None]
+    lines = []
+    if known:
+        factor, unit = scale("J", [figure.value_j for _, figure in known])
+        told = ", ".join(f"{name} {_with_interval(figure, factor)}" for name, figure in known)
+        lines.append(_text(f"energy per frame in {unit}: {told}", style="dim"))
+    footprint, grid = report.run.co2e, report.grid
+    if footprint is not None and grid is not None:
+        estimated = ", estimated" if footprint.estimated else ""
+        place = "" if grid.country is None else f" {grid.country}"
+        lines.append(
+            _text(
+                f"CO2e per 1000 frames {quantity(footprint.g_per_1000_frames, 'g')}{estimated}, "
+                f"at {number(grid.g_per_kwh)} g/kWh ({grid.source}{place})",
+                style="dim",
+            )
+        )
+    return lines
+
+
+def _with_interval(figure: EnergyFigure, factor: float) -> str:
+    interval = interval_text(figure, factor) or f"no interval, {figure.spread_reason}"
+    return f"{number((figure.value_j or 0.0) * factor)} ({interval})"
 
 
 def _against(run: Run, base: Run | None) -> str:

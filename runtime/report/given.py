@@ -1,4 +1,4 @@
-"""A bench's document with the emissions that a grid intensity makes of its energy."""
+"""What is asked of a document after the run: its energy report alone, and emissions by a grid intensity."""
 
 from typing import Any
 
@@ -18,3 +18,12 @@ def with_emissions(document: dict[str, Any], grid: GridIntensity | None) -> dict
         return document
     report = with_grid(energy_report_of(checked(document, "the document")), grid)
     return {**document, "energy_report": report.model_dump(mode="json")}
+
+
+def energy_report(document: dict[str, Any]) -> dict[str, Any]:
+    """The energy report of a document, ready for JSON; of an older document, as far as that goes.
+
+    Raises:
+        InputError: `document` is not what a bench returns.
+    """
+    return energy_report_of(checked(document, "the document")).model_dump(mode="json")

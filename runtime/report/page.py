@@ -1,12 +1,14 @@
 """The whole page, in one file that needs no network."""
 
 import json
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
 from plotly.offline import get_plotlyjs
 
 from gearshift.runtime.report.document import RunDocument, checked
+from gearshift.runtime.report.energy.section import energy_section
 from gearshift.runtime.report.figures import costs, frontiers
 from gearshift.runtime.report.headline import headline, tiles
 from gearshift.runtime.report.method import method
@@ -34,16 +36,21 @@ def html(document: dict[str, Any]) -> str:
         InputError: `document` is not what a bench returns.
     """
     run = checked(document, "the document")
+    return whole_page(title(run), _sections(run))
+
+
+def whole_page(name: str, sections: Iterable[Html]) -> str:
+    """A page of sections, with its style, and the script that draws its figures."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", f"Gearshift · {title(run)}"),
+        tag("title", f"Gearshift · {name}"),
         tag("style", Html(_resource("style.css"))),
     )
     scripts = (tag("script", Html(text)) for text in (get_plotlyjs(), _resource("page.js")))
-    body = tag("body", tag("main", *_sections(run)), *scripts)
+    body = tag("body", tag("main", *sections), *scripts)
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -52,27 +59,29 @@ def _sections(run: RunDocument) -> list[Html]:
     return [
         headline(run),
         tiles(run),
-        _section("Budget against achieved", budget_table(run)),
-        _section("Beside the fixed paths", comparison_table(run, called)),
-        tag("div", *map(_figure, frontiers(run, called)), class_="pair"),
-        _figure(timeline(run, called)),
-        _section("Paths, and the time on each", path_table(run, called)),
-        _figure(costs(run), cost_table(run)),
-        _section("What other budgets would give", other_budgets_table(run, called)),
-        _section("How it was measured", method(run)),
+        section("Budget against achieved", budget_table(run)),
+        section("Beside the fixed paths", comparison_table(run, called)),
+        tag("div", *map(figure, frontiers(run, called)), class_="pair"),
+        figure(timeline(run, called)),
+        section("Energy report", energy_section(run, called)),
+        section("Paths, and the time on each", path_table(run, called)),
+        figure(costs(run), cost_table(run)),
+        section("What other budgets would give", other_budgets_table(run, called)),
+        section("How it was measured", method(run)),
         tag("footer", f"Gearshift {run.versions.get('gearshift') or ''} · {run.created}"),
     ]
 
 
-def _section(name: str, *children: Child) -> Html:
+def section(name: str, *children: Child) -> Html:
+    """A part of the page under a heading."""
     return tag("section", tag("h2", name), *children)
 
 
-def _figure(plot: Plot, *below: Child) -> Html:
+def figure(plot: Plot, *below: Child) -> Html:
     """A figure with its data beside it, for the script at the page's end to draw."""
     caption = tag("p", plot.caption, class_="note")
     if plot.figure is None:
-        return _section(plot.title, caption)
+        return section(plot.title, caption)
     place = tag(
         "div",
         id=plot.id,
@@ -82,7 +91,7 @@ def _figure(plot: Plot, *below: Child) -> Html:
         aria_label=f"{plot.title}. {plot.caption}",
     )
     data = tag("script", _json(plot.figure), type_="application/json", id=f"{plot.id}-data")
-    return _section(plot.title, place, data, caption, *below)
+    return section(plot.title, place, data, caption, *below)
 
 
 def _json(figure: dict[str, Any]) -> Html:

@@ -1,6 +1,7 @@
 """The page's tables."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gearshift.runtime.report.compare import columns, measures, missing
 from gearshift.runtime.report.document import Limit, Mix, Path, PathUse, Predicted, RunDocument
@@ -36,7 +37,7 @@ def budget_table(document: RunDocument) -> Html:
     stretches = document.run.budgets
     limits = [limit for stretch in stretches for limit in stretch.limits]
     if not limits:
-        return _note("No limit was set.")
+        return note("No limit was set.")
     several = len(stretches) > 1
     head = ["Limit on", "Limit", "Achieved", "Margin", "Worst", "Above the limit", ""]
     rows = [
@@ -45,7 +46,7 @@ def budget_table(document: RunDocument) -> Html:
     missing = "".join(f" Not measured: {reason}." for reason in reasons(limits))
     return join(
         _table([*(["When"] if several else []), *head], rows, cards=True),
-        _note(
+        note(
             "Worst: the longest frame, or the highest mean over 1 s. Windows of 1 s begin with every power "
             f"sample, so they overlap.{missing}"
         ),
@@ -59,50 +60,80 @@ def _limit_row(limit: Limit) -> list[Child]:
     return [
         limit.kind,
         quantity(limit.limit, limit.unit, exact=True),
-        _value(quantity(achieved(limit), limit.unit) + mean, limit.reason),
+        shown(quantity(achieved(limit), limit.unit) + mean, limit.reason),
         margin(limit),
-        _value(quantity(worst(limit), limit.unit), limit.reason),
-        _value(NOT_MEASURED if share is None else f"{percent(share)} of {of_what}", limit.reason),
+        shown(quantity(worst(limit), limit.unit), limit.reason),
+        shown(NOT_MEASURED if share is None else f"{percent(share)} of {of_what}", limit.reason),
         badge(of_limit(limit)),
     ]
 
 
 def comparison_table(document: RunDocument, names: Names) -> Html:
     """This run beside the fixed paths, a column each."""
-    shown = columns(document)
-    head = [
-        tag("th", ""),
-        *(
-            tag(
-                "th",
-                tag("span", column.name),
-                tag("br"),
-                tag(
-                    "span",
-                    _ran(column.path, names),
-                    class_="sub",
-                    title=column.path or "as the controller chose",
-                ),
-                scope="col",
-                class_="ours" if column.path is None else None,
-            )
-            for column in shown
-        ),
+    head = column_heads(document, names)
+    rows = [Row(name=row.name, cells=tuple(map(shown, row.texts)), divides=row.divides) for row in measures(document)]
+    return join(matrix(head, rows), note(_comparison_note(document)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The head of a column: its name, what is said below that and on hover, and whether it stands out."""
+
+    name: str
+    below: str = ""
+    hover: str | None = None
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a matrix; `divides` draws a rule above it."""
+
+    name: str
+    cells: tuple[Child, ...]
+    divides: bool = False
+
+
+def column_heads(document: RunDocument, names: Names) -> list[Head]:
+    """This run, then the fixed paths."""
+    return [
+        Head(
+            name=column.name,
+            below=_ran(column.path, names),
+            hover=column.path or "as the controller chose",
+            ours=column.path is None,
+        )
+        for column in columns(document)
     ]
-    rows = [
+
+
+def matrix(heads: Sequence[Head], rows: Sequence[Row]) -> Html:
+    """Figures by name, a column for each thing that is compared."""
+    head = [
+        tag(
+            "th",
+            tag("span", one.name),
+            tag("br"),
+            tag("span", one.below, class_="sub", title=one.hover),
+            scope="col",
+            class_="ours" if one.ours else None,
+        )
+        for one in heads
+    ]
+    body = [
         tag(
             "tr",
             tag("th", row.name, scope="row"),
             *(
-                tag("td", _value(text), class_="num ours" if column.path is None else "num")
-                for column, text in zip(shown, row.texts, strict=True)
+                tag("td", cell, class_="num ours" if one.ours else "num")
+                for one, cell in zip(heads, row.cells, strict=True)
             ),
             class_="first" if row.divides else None,
         )
-        for row in measures(document)
+        for row in rows
     ]
-    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="matrix")
-    return join(tag("div", table, class_="wide", tabindex="0"), _note(_comparison_note(document)))
+    table = tag("table", tag("thead", tag("tr", tag("th", ""), *head)), tag("tbody", *body), class_="matrix")
+    return tag("div", table, class_="wide", tabindex="0")
 
 
 def _ran(path: str | None, names: Names) -> str:
@@ -150,7 +181,7 @@ def path_table(document: RunDocument, names: Names) -> Html:
     rows = [_path_row(names[path], known.get(path), used.get(path)) for path in order]
     return join(
         _table(head, rows, cards=True),
-        _note(
+        note(
             "P1, P2, ... are paths from the fastest to the slowest; all share the stock model's weights, and "
             "extra memory is what a path needs beside them. IQR: interquartile range. "
             "Of time: of all computing time."
@@ -165,15 +196,15 @@ def _path_row(name: Name, path: Path | None, use: PathUse | None) -> list[Child]
         None if name.short == name.id else tag("code", *_breakable(name.id), class_="id"),
     )
     if path is None:
-        alone: list[Child] = [_value(NOT_MEASURED)] * 5
+        alone: list[Child] = [shown(NOT_MEASURED)] * 5
     else:
         latency = path.latency
         spread = "" if latency.iqr_ms is None else f" (IQR {number(latency.iqr_ms, 2)})"
         quality = None if path.quality is None else path.quality.value
         alone = [
-            _value(NOT_MEASURED if quality is None else number(quality), "the bundle holds no quality"),
+            shown(NOT_MEASURED if quality is None else number(quality), "the bundle holds no quality"),
             f"{number(latency.median_ms)} ms{spread}",
-            _value(quantity(path.energy.net_j, "J"), path.energy.reason),
+            shown(quantity(path.energy.net_j, "J"), path.energy.reason),
             operations(path.macs),
             size(path.extra_bytes),
         ]
@@ -205,8 +236,8 @@ def cost_table(document: RunDocument) -> Html:
         row: list[Child] = [kind]
         for cost in known.values():
             found = rows_of(kind, kinds, cost)
-            row.append(_value(percent(total([one.time_share for one in found]))))
-            row.append(_value(percent(total([one.macs_share for one in found]))))
+            row.append(shown(percent(total([one.time_share for one in found]))))
+            row.append(shown(percent(total([one.macs_share for one in found]))))
         rows.append(row)
     return _table(head, rows)
 
@@ -214,12 +245,12 @@ def cost_table(document: RunDocument) -> Html:
 def other_budgets_table(document: RunDocument, names: Names) -> Html:
     """What other budgets would give."""
     if not document.other_budgets:
-        return _note("Nothing was predicted.")
+        return note("Nothing was predicted.")
     head = ["Budget", "Limit", "Quality", "Power", "Paths, by share of frames", ""]
     rows = [_predicted_row(row, names) for row in document.other_budgets]
     return join(
         _table(head, rows, cards=True),
-        _note(
+        note(
             "Predicted from the measured frontier, without noise: these budgets were not run. "
             "Where no path holds a budget, the cheapest one is shown."
         ),
@@ -234,8 +265,8 @@ def _predicted_row(row: Predicted, names: Names) -> list[Child]:
     return [
         row.budget,
         ", ".join(limit for limit in limits if limit) or "–",
-        _value(NOT_MEASURED if row.quality is None else number(row.quality)),
-        _value(quantity(row.power_w, "W")),
+        shown(NOT_MEASURED if row.quality is None else number(row.quality)),
+        shown(quantity(row.power_w, "W")),
         _mix(row.paths, names),
         tag("span", "✓ within reach", class_="badge good")
         if row.met
@@ -255,14 +286,15 @@ def _mix(paths: Sequence[Mix], names: Names) -> Html:
     return tag("span", mix_text(paths, names), title=" | ".join(mix.path for mix in paths))
 
 
-def _value(text: str, reason: str | None = None) -> Html:
+def shown(text: str, reason: str | None = None) -> Html:
     """A figure; one that is missing says why on hover."""
     if text != NOT_MEASURED:
         return tag("span", text)
     return tag("span", text, class_="missing", title=reason)
 
 
-def _note(text: str) -> Html:
+def note(text: str) -> Html:
+    """A remark below a table."""
     return tag("p", text, class_="note")
 
 

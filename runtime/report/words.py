@@ -26,7 +26,7 @@ def trimmed(value: float, digits: int = 3) -> str:
 def scale(unit: str, values: Iterable[float | None]) -> tuple[float, str]:
     """Factor and unit for values side by side, chosen by the largest: thousandths where that is small."""
     largest = max((abs(value) for value in values if value is not None), default=0.0)
-    return (1e3, f"m{unit}") if unit in ("J", "W") and 0 < largest < 0.9995 else (1.0, unit)
+    return (1e3, f"m{unit}") if unit in ("J", "W", "g") and 0 < largest < 0.9995 else (1.0, unit)
 
 
 def quantity(value: float | None, unit: str, *, exact: bool = False) -> str:

@@ -1,0 +1,188 @@
+"""Two reports as one value: every headline figure with both values and their ratio, and what forbids comparing."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gearshift.runtime.report.against.comparable import Trait, notes, traits, warnings
+from gearshift.runtime.report.against.ratios import Ratio, energy_ratio, percentile_ratio, plain_ratio
+from gearshift.runtime.report.against.together import Together, together
+from gearshift.runtime.report.document import RunDocument, checked
+from gearshift.runtime.report.energy.model import EnergyReport, RunEnergy
+from gearshift.runtime.report.energy.older import energy_report_of
+
+SCHEMA = 1
+RUN = "this run"
+CO2E = "CO2e per 1000 frames"
+NO_SPREAD = "no spread is known of it"
+PERCENTILES = (("Latency p50", 50.0, "p50_ms"), ("Latency p95", 95.0, "p95_ms"), ("Latency p99", 99.0, "p99_ms"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One figure of both reports.
+
+    Attributes:
+        run: Of which run: this run, or a fixed path.
+        name: Of the figure.
+        unit: Of both values; an empty text for a plain number.
+        a, b: The values; None where not measured.
+        ratio: b / a.
+    """
+
+    run: str
+    name: str
+    unit: str
+    a: float | None
+    b: float | None
+    ratio: Ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two reports side by side.
+
+    Attributes:
+        names: Of the files.
+        reports: A and B.
+        figures: All of both.
+        traits: What both are, side by side.
+        warnings: Why they may not be compared; empty where they may.
+        notes: What else differs.
+        together: The energy of both runs.
+    """
+
+    names: tuple[str, str]
+    reports: tuple[EnergyReport, EnergyReport]
+    figures: tuple[Compared, ...]
+    traits: tuple[Trait, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    together: Together
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as plain values, ready for JSON."""
+        return {
+            "report": "runtime report --against",
+            "schema_version": SCHEMA,
+            "a": {"file": self.names[0], "created": self.reports[0].created},
+            "b": {"file": self.names[1], "created": self.reports[1].created},
+            "comparable": not self.warnings,
+            "warnings": list(self.warnings),
+            "notes": list(self.notes),
+            "figures": [_flat(figure) for figure in self.figures],
+            "traits": [asdict(trait) for trait in self.traits],
+            "together": asdict(self.together),
+        }
+
+
+def comparison(a: Mapping[str, Any], b: Mapping[str, Any], *, names: tuple[str, str] = ("A", "B")) -> Comparison:
+    """Compare two documents of a bench.
+
+    Raises:
+        InputError: One is not what a bench returns.
+    """
+    documents = tuple(checked(document, name) for document, name in zip((a, b), names, strict=True))
+    reports = tuple(map(energy_report_of, documents))
+    first, second = reports
+    figures = _figures(RUN, first.run, second.run, (documents[0], documents[1]))
+    for name, run in first.baselines.items():
+        if name in second.baselines:
+            figures += _figures(name, run, second.baselines[name], None)
+    return Comparison(
+        names=names,
+        reports=(first, second),
+        figures=tuple(figures),
+        traits=tuple(traits(first, second)),
+        warnings=tuple(warnings(first, second)),
+        notes=tuple(notes(first, second)),
+        together=together(reports),
+    )
+
+
+def _flat(figure: Compared) -> dict[str, Any]:
+    ratio = figure.ratio
+    return {
+        "run": figure.run,
+        "name": figure.name,
+        "unit": figure.unit,
+        "a": figure.a,
+        "b": figure.b,
+        "ratio": ratio.value,
+        "ci95_low": ratio.low,
+        "ci95_high": ratio.high,
+        "interval": ratio.how,
+        "reason": ratio.reason,
+    }
+
+
+def _figures(run: str, a: RunEnergy, b: RunEnergy, traced: tuple[RunDocument, RunDocument] | None) -> list[Compared]:
+    """All figures of one run; `traced` where the frames of both are known one by one."""
+    return [
+        Compared(
+            run=run,
+            name="Gross energy per frame",
+            unit="J",
+            a=a.gross_j_per_frame.value_j,
+            b=b.gross_j_per_frame.value_j,
+            ratio=energy_ratio(a.gross_j_per_frame, b.gross_j_per_frame),
+        ),
+        Compared(
+            run=run,
+            name="Net energy per frame",
+            unit="J",
+            a=a.net_j_per_frame.value_j,
+            b=b.net_j_per_frame.value_j,
+            ratio=energy_ratio(a.net_j_per_frame, b.net_j_per_frame),
+        ),
+        *(_latency(run, a, b, traced, *which) for which in PERCENTILES),
+        *(_plain(run, name, unit, of(a), of(b)) for name, unit, of in _PLAIN),
+        *([] if a.co2e is None and b.co2e is None else [_plain(run, CO2E, "g", _grams(a), _grams(b))]),
+    ]
+
+
+def _latency(
+    run: str,
+    a: RunEnergy,
+    b: RunEnergy,
+    traced: tuple[RunDocument, RunDocument] | None,
+    name: str,
+    percentile: float,
+    field: str,
+) -> Compared:
+    first, second = getattr(a.latency, field), getattr(b.latency, field)
+    if traced is not None and first is not None and second is not None:
+        ratio = percentile_ratio(traced[0].trace.latency_ms, traced[1].trace.latency_ms, percentile)
+    else:
+        ratio = plain_ratio(first, second, "frames of fixed paths are not recorded one by one")
+    return Compared(run=run, name=name, unit="ms", a=first, b=second, ratio=ratio)
+
+
+def _plain(run: str, name: str, unit: str, a: float | None, b: float | None) -> Compared:
+    return Compared(run=run, name=name, unit=unit, a=a, b=b, ratio=plain_ratio(a, b, NO_SPREAD))
+
+
+def _grams(run: RunEnergy) -> float | None:
+    return None if run.co2e is None else run.co2e.g_per_1000_frames
+
+
+def _share_late(run: RunEnergy) -> float | None:
+    found = run.deadlines
+    return None if found.misses is None or not found.n_frames else 100 * found.misses / found.n_frames
+
+
+def _share_dropped(run: RunEnergy) -> float | None:
+    due = run.frames + run.deadlines.dropped
+    return 100 * run.deadlines.dropped / due if due else None
+
+
+_PLAIN: tuple[tuple[str, str, Callable[[RunEnergy], float | None]], ...] = (
+    ("Quality", "", lambda run: run.quality.value),
+    ("Mean power", "W", lambda run: run.power_w),
+    ("Frames per Wh", "", lambda run: run.frames_per_wh),
+    ("Frames per second", "", lambda run: run.fps),
+    ("Deadline misses", "%", _share_late),
+    ("Frames dropped", "%", _share_dropped),
+    ("Changes of path", "", lambda run: float(run.switches.count)),
+    ("Energy of a change", "J", lambda run: run.switches.energy.value_j),
+)
