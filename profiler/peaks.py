@@ -32,6 +32,8 @@ MATRIX_SIDE = {"cpu": 1536, "cuda": 8192}
 COPY_BYTES = tuple(2**power for power in range(18, 30, 2))
 SECONDS_EACH = 0.15
 LEAST_RUNS = 5
+# Runs that differ more than this were taken beside other programs: such peaks are used, but not kept.
+STEADY_SPREAD = 0.2
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
@@ -63,6 +65,11 @@ class Peaks:
     def __post_init__(self) -> None:
         if not self.gflops > 0 or not self.bandwidth_gbs or min(self.bandwidth_gbs.values()) <= 0:
             raise InputError("peaks must be above 0; measure them again with measure_peaks")
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the runs agreed well enough for the best of them to be the device's own peak."""
+        return self.gflops_spread <= STEADY_SPREAD
 
     @property
     def memory_gbs(self) -> float:
@@ -126,7 +133,9 @@ def peaks_of(
     identity: DeviceIdentity | None = None,
     measure: Callable[[torch.device | str, torch.dtype], Peaks] | None = None,
 ) -> Peaks:
-    """Return the peaks kept for this device, type and number of threads; measure and keep them where there are none.
+    """Return the peaks kept for this device, type and number of threads; where there are none, measure them.
+
+    They are kept if the measurement was steady.
 
     Args:
         device: A CPU or CUDA device.
@@ -149,7 +158,8 @@ def peaks_of(
         except InputError:  # written by another release: measure again
             pass
     peaks = (measure or measure_peaks)(device, dtype)
-    store.save(identity, kind, peaks.to_dict())
+    if peaks.is_steady:
+        store.save(identity, kind, peaks.to_dict())
     return peaks
 
 

@@ -179,8 +179,8 @@ def profile(
         args: Positional inputs; a single tensor stands for itself.
         kwargs: Inputs by name.
         repeats: Measured runs, un-profiled and profiled each.
-        warmup: Runs of each to throw away first.
-        max_seconds: Begin no further run after this long, warm-up included, once one of each is measured.
+        warmup: Un-profiled runs to throw away first.
+        max_seconds: Begin no further pair of runs after this long, warm-up included; one is measured at least.
         clock: Seconds that never jump.
         synchronise: Waits until the device has finished; by default PyTorch's own for the module's device.
         stopwatch: Makes what times single calls; by default the clock on CPU and kernel times on CUDA.
@@ -199,8 +199,9 @@ def profile(
     recordings: list[_Recording] = []
     started_s = 0.0 if max_seconds is None else clock()
     with as_found(module):  # once around all runs, so that what a module caches on its first run stays cached
-        for done in range(warmup + repeats):
-            if max_seconds is not None and done > warmup and clock() - started_s >= max_seconds:
+        wall_ms += [_run(module, args, kwargs, synchronise, clock) for _ in range(warmup)]
+        for done in range(repeats):
+            if max_seconds is not None and done > 0 and clock() - started_s >= max_seconds:
                 break
             wall_ms.append(_run(module, args, kwargs, synchronise, clock))
             recordings.append(_record(inner, args, kwargs, synchronise, clock, factories))
@@ -210,7 +211,7 @@ def profile(
     )
     return _joined(
         summarise(recordings[-1].calls, inner, args, kwargs, zeroed_channels(inner)),
-        recordings[warmup:],
+        recordings,
         timing,
         device=device,
         dtype=_dtype(inner, args, kwargs),

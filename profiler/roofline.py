@@ -13,8 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import kendalltau
-
 from gearshift.profiler.calls import Call
 from gearshift.profiler.peaks import Peaks
 
@@ -172,6 +170,8 @@ def rank_correlations(
 
 
 def _correlation(of: str, sums: Mapping[str, float], times: Mapping[str, float]) -> RankCorrelation:
+    from scipy.stats import kendalltau  # here, since it takes most of a second to import
+
     counted, measured = list(sums.values()), [times[name] for name in sums]
     if len(set(counted)) < 2 or len(set(measured)) < 2:
         return RankCorrelation(of=of, kendall_tau=None, p_value=None, modules=len(counted))

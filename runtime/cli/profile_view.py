@@ -28,9 +28,10 @@ def time_line(profile: Profile) -> str:
     """What dominates time, and how much of the time is accounted for."""
     timing = profile.timing
     parts = ", ".join(f"{row.name} {row.time_share or 0:.1%}" for row in profile.table()[:3])
+    spread = f"median of {timing.n}, IQR {timing.iqr_ms:.3g}" if timing.n > 1 else "one pass"
     return (
-        f"time: {timing.median_ms:.4g} ms (median of {timing.n}, IQR {timing.iqr_ms:.3g}): {parts}; operators' own "
-        f"times sum to {profile.own_share:.1%} of it, profiling takes {profile.overhead_ratio:.2f} x as long"
+        f"time: {timing.median_ms:.4g} ms ({spread}): {parts}; operators' own times sum to {profile.own_share:.1%} "
+        f"of it, profiling takes {profile.overhead_ratio:.2f} x as long"
     )
 
 
@@ -117,6 +118,7 @@ def peaks_line(roofline: Roofline) -> str:
         f"{peaks.bandwidth_gbs[smallest]:.4g} GB/s within caches ({smallest / 1e3:.0f} kB; {largest / 1e6:.0f} MB is "
         f"taken for memory); measured {peaks.measured_at}, --fresh-peaks measures again. More than 100 % of a memory "
         "bound means that operands were still in a cache."
+        + ("" if peaks.is_steady else " The device was busy with other work while its peaks were taken: too low.")
     )
 
 
@@ -129,7 +131,7 @@ def uncounted_line(found: Count) -> str | None:
 
 
 def _headings(timed: bool, roofline: Roofline | None, energy: OperatorEnergy | None) -> Iterator[str]:
-    yield from ("name", "calls", "GMAC", "share", "GFLOP apart", "MB moved")
+    yield from ("name", "calls", "GMAC", "share", "other GFLOP", "MB moved")
     if timed:
         yield from ("ms", "share of time")
     if roofline is not None:

@@ -109,6 +109,16 @@ def test_peaks_are_measured_once_for_a_device_and_type(tmp_path: Path) -> None:
     assert ask() == 500.0
 
 
+def test_peaks_taken_beside_other_programs_are_not_kept(tmp_path: Path) -> None:
+    taken = iter([replace(PEAKS, gflops=50.0, gflops_spread=0.6), PEAKS])
+    found = [
+        peaks_of("cpu", store=DeviceStore(tmp_path), identity=HERE, measure=lambda *asked: next(taken))
+        for _ in range(3)
+    ]
+    assert [peaks.gflops for peaks in found] == [50.0, 100.0, 100.0]
+    assert [peaks.is_steady for peaks in found] == [False, True, True]
+
+
 def test_a_type_without_a_peak_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no peak is defined for torch\.int8; choose one of float32"):
         peaks_of("cpu", torch.int8, store=DeviceStore(tmp_path), identity=HERE)

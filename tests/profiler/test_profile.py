@@ -104,16 +104,54 @@ def test_reading_a_profile_changes_nothing():
 
 
 def test_uncounted_operators_show_their_share_of_time():
-    class Spectral(nn.Module):
-        def forward(self, x):
-            return torch.fft.rfft(x).real + x.mean()
-
-    result = profile(Spectral(), torch.ones(64, 64), repeats=2, warmup=1)
+    model = nn.Sequential(nn.Linear(4, 4), Worker(0.030))
+    result = profile(model, torch.ones(1, 4), clock=CLOCK, repeats=2, warmup=1)
 
     (row,) = result.uncounted()
-    assert row.name == "aten::_fft_r2c"
-    assert row.time_ms > 0
+    assert row.name == "gearshift_test::work"
+    assert row.time_share > 0.5
     assert result.to_dict()["uncounted_time"][0]["calls"] == result.count.uncounted[row.name] == 1
+
+
+def test_no_pair_of_runs_begins_after_the_time_allowed():
+    """The warm-up takes about 12 ms of this clock, each pair about 26."""
+    model = nn.Sequential(Worker(0.010))
+    assert [
+        profile(model, torch.ones(1), clock=CLOCK, repeats=9, warmup=1, max_seconds=seconds).timing.n
+        for seconds in (1e-6, 0.05, 0.08, 9.0)
+    ] == [1, 2, 3, 9]
+
+
+def test_kernel_times_stay_as_they_are_and_the_rest_is_gaps():
+    """A device that waits for its launches: 40 ms of the wall time, of which kernels fill 12."""
+
+    class Kernels:
+        is_device_time = True
+        method = "scripted kernel times"
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exception):
+            return None
+
+        def begin(self):
+            pass
+
+        def end(self):
+            pass
+
+        def seconds(self):
+            return [0.004, 0.008]
+
+    model = nn.Sequential(Worker(0.010), Worker(0.030))
+    result = profile(model, torch.ones(1), clock=CLOCK, repeats=2, warmup=0, stopwatch=Kernels)
+
+    assert result.times_ms == pytest.approx([4, 8])
+    assert result.own_share == pytest.approx(12 / result.wall_ms)
+    assert result.gap_ms == pytest.approx(result.wall_ms - 12)
+    assert "the rest of wall_ms is gap_ms" in result.source
+    assert result.launches is None
 
 
 def test_fused_kernels_share_their_time_by_macs():
