@@ -3,7 +3,7 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Self
 
 from gearshift.profiler.meters.poller import Poller
@@ -59,6 +59,14 @@ class BaseMeter(ABC):
     def sample(self) -> None:
         """Take note of the sensor now; the sampling thread calls this, and so may a test."""
         self.read()
+
+    def sensor_value(self) -> Hashable | None:
+        """What the sensor shows just now, undigested, for whoever watches it change; None without a sensor.
+
+        Raises:
+            MeterUnavailableError: It does not answer.
+        """
+        return None
 
     def window(self, name: str | None = None, *, restart: bool = False) -> Window:
         """Make a window: `with meter.window() as w: ...`, or `open()` and `close()` it by hand.

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gearshift.errors import MeterUnavailableError
+from gearshift.profiler.meters.amd import hip_board
+from gearshift.profiler.meters.amd_conditions import amd_conditions
+from gearshift.profiler.meters.amd_device import AmdDevice
 from gearshift.profiler.meters.cpu_conditions import embedded_gpu_conditions, processor_conditions
 from gearshift.profiler.meters.nvml_conditions import board_conditions
 from gearshift.profiler.meters.nvml_device import NvmlDevice
 from gearshift.profiler.meters.nvml_visible import cuda_board
-from gearshift.profiler.meters.seams import Seams
+from gearshift.profiler.meters.seams import Seams, torch_is_hip
 
 if TYPE_CHECKING:
     import torch
@@ -62,9 +65,11 @@ def read_conditions(device: "torch.device | None" = None, seams: Seams | None = 
 
 
 def _of_board(device: "torch.device | None", seams: Seams) -> Conditions:
-    """Ask NVML, and sysfs for what NVML does not tell."""
+    """Ask the vendor's library, and sysfs for what that does not tell."""
     beside = embedded_gpu_conditions(seams.root)
     try:
+        if torch_is_hip(seams):
+            return _gather(amd_conditions(AmdDevice(hip_board(device, seams), seams.amd)), beside)
         board = NvmlDevice(cuda_board(device, seams), seams.binding)
     except MeterUnavailableError as error:
         return _gather(_nothing(str(error)), beside)

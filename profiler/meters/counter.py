@@ -14,17 +14,21 @@ class CounterTrack:
 
     Args:
         units_per_joule: 1000 for mJ, 1000000 for µJ.
+        slack_s: Margin on the time between two reads; raise it for a counter that updates rarely.
         ceiling_w: No mean power above this is believed.
         span: Units from the counter's lowest to its highest reading (`max_energy_range_uj`): what a reading
             below the last one lacks. None if the counter never starts over.
     """
 
-    def __init__(self, *, units_per_joule: int, ceiling_w: float, span: int | None = None) -> None:
+    def __init__(
+        self, *, units_per_joule: float, ceiling_w: float, span: int | None = None, slack_s: float = SLACK_S
+    ) -> None:
         self.total = 0
         self.epoch = 0
         self.fresh = 0
         self.break_reason: str | None = None
-        self._units_per_joule, self._ceiling_w, self._span = units_per_joule, ceiling_w, span
+        self._units_per_joule, self._ceiling_w = units_per_joule, ceiling_w
+        self._span, self._slack_s = span, slack_s
         self._last: int | None = None
         self._last_s = 0.0
 
@@ -66,6 +70,6 @@ class CounterTrack:
         step_j = self._step(last, raw) / self._units_per_joule
         if step_j < 0:
             return f"counter_reset: the counter went back from {last} to {raw}, beyond its range {self._span}"
-        if step_j > self._ceiling_w * (since_s + SLACK_S):
+        if step_j > self._ceiling_w * (since_s + self._slack_s):
             return f"implausible: {step_j:.4g} J within {since_s:.3g} s is above {self._ceiling_w:.4g} W"
         return None

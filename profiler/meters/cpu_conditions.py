@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from gearshift.errors import MeterUnavailableError
+from gearshift.profiler.meters import sysfs
 from gearshift.profiler.meters.rapl_domains import ReadText, package_limits_w
 
 _CPU_ZONE = re.compile(r"x86_pkg_temp|tcpu|cpu.*therm|soc.*therm", re.IGNORECASE)
@@ -57,21 +58,21 @@ def _hottest(found_c: list[float], otherwise: str) -> float:
 
 def _zones_c(root: Path, wanted: re.Pattern[str]) -> list[float]:
     zones = sorted((root / "sys/class/thermal").glob("thermal_zone*"))
-    return _thousandths(zone / "temp" for zone in zones if wanted.search(_text(zone / "type")))
+    return _thousandths(zone / "temp" for zone in zones if wanted.search(sysfs.text(zone / "type")))
 
 
 def _hwmon_c(root: Path) -> list[float]:
     drivers = sorted((root / "sys/class/hwmon").glob("hwmon*"))
-    return _thousandths(path for d in drivers if _text(d / "name") in _CPU_HWMON for path in d.glob("temp*_input"))
+    return _thousandths(path for d in drivers if sysfs.text(d / "name") in _CPU_HWMON for path in d.glob("temp*_input"))
 
 
 def _thousandths(paths: Iterable[Path]) -> list[float]:
-    return [value / 1e3 for value in map(_number, paths) if value is not None]
+    return [value / 1e3 for value in map(sysfs.number, paths) if value is not None]
 
 
 def _cpu_clock_mhz(root: Path) -> float:
     folder = root / "sys/devices/system/cpu"
-    clocks = [_number(folder / f"cpu{index}" / "cpufreq/scaling_cur_freq") for index in _usable()]
+    clocks = [sysfs.number(folder / f"cpu{index}" / "cpufreq/scaling_cur_freq") for index in _usable()]
     known_mhz = [khz / 1e3 for khz in clocks if khz is not None] or _cpuinfo_mhz(root)
     if not known_mhz:
         raise MeterUnavailableError(f"neither {folder}/cpu*/cpufreq nor {root / 'proc/cpuinfo'} gives a clock rate")
@@ -85,13 +86,13 @@ def _usable() -> list[int]:
 
 
 def _cpuinfo_mhz(root: Path) -> list[float]:
-    return [float(mhz) for mhz in re.findall(r"(?m)^cpu MHz\s*:\s*([\d.]+)$", _text(root / "proc/cpuinfo"))]
+    return [float(mhz) for mhz in re.findall(r"(?m)^cpu MHz\s*:\s*([\d.]+)$", sysfs.text(root / "proc/cpuinfo"))]
 
 
 def _gpu_clock_mhz(root: Path) -> float:
     folder = root / "sys/class/devfreq"
     for device in sorted(folder.glob("*")):
-        hertz = _number(device / "cur_freq")
+        hertz = sysfs.number(device / "cur_freq")
         if hertz is not None and re.search(r"gpu|gv11b|ga10b|gp10b|gm20b", device.name):
             return hertz / 1e6
     raise MeterUnavailableError(f"no GPU under {folder}")
@@ -129,26 +130,12 @@ def _throttle_reasons(root: Path) -> tuple[str, ...]:
 
 def _counts(root: Path) -> Mapping[str, int]:
     folders = sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/thermal_throttle"))
-    found = {name: [_number(folder / file) for folder in folders] for file, name in _COUNTERS.items()}
+    found = {name: [sysfs.number(folder / file) for folder in folders] for file, name in _COUNTERS.items()}
     known = {name: [count for count in counts if count is not None] for name, counts in found.items()}
     return {name: sum(counts) for name, counts in known.items() if counts}
 
 
 def _cooling_states(root: Path) -> list[int]:
     devices = sorted((root / "sys/class/thermal").glob("cooling_device*"))
-    states = [_number(device / "cur_state") for device in devices if _COOLING.search(_text(device / "type"))]
+    states = [sysfs.number(device / "cur_state") for device in devices if _COOLING.search(sysfs.text(device / "type"))]
     return [state for state in states if state is not None]
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -38,6 +38,9 @@ def measure(start: Reading, end: Reading, *, name: str, meter: Meter) -> Measure
         reason=reason,
         warnings=tuple(_warnings(start, end, seconds, gap_s, meter)),
         parts=_parts(start, end),
+        period_s=meter.precision.period_s,
+        resolution_s=meter.precision.resolution_s,
+        resolution_j=meter.precision.resolution_j,
     )
 
 
@@ -74,8 +77,9 @@ def _parts(start: Reading, end: Reading) -> dict[str, float | None]:
 def _uncertainty_j(energy_j: float | None, power_w: float | None, gap_s: float, meter: Meter) -> float | None:
     if energy_j is None:
         return None
-    edge_j = (power_w or 0.0) * meter.precision.resolution_s
-    return math.hypot(meter.precision.relative * energy_j, edge_j, (power_w or 0.0) * gap_s)
+    precision = meter.precision
+    edge_j = max((power_w or 0.0) * precision.resolution_s, precision.resolution_j or 0.0)
+    return math.hypot(precision.relative * energy_j, edge_j, (power_w or 0.0) * gap_s)
 
 
 def _warnings(start: Reading, end: Reading, seconds: float, gap_s: float, meter: Meter) -> list[str]:

@@ -6,20 +6,14 @@ raises becomes `MeterUnavailableError` with the call's name, the library's words
 
 import contextlib
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 from gearshift.errors import MeterUnavailableError
+from gearshift.profiler.meters.board import PLAUSIBLE_FACTOR, UNKNOWN_LIMIT_W, UPDATE_PERIOD_S, PowerSensor
 from gearshift.units import watts_from_milliwatts
 
-# A board whose limit is unknown is not believed above this; the largest boards draw about 1.2 kW.
-UNKNOWN_LIMIT_W = 3000.0
-# Spikes beyond the enforced limit last microseconds, sensors average over milliseconds.
-PLAUSIBLE_FACTOR = 3.0
-# The counter and the power sensors of the boards surveyed update about every 100 ms.
-UPDATE_PERIOD_S = 0.1
 # From Ampere on the usual power reading is a mean over one second.
 AVERAGING_S = 1.0
 
@@ -34,25 +28,20 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PowerSensor:
-    """A way to read power: its label, over how long it averages, and the call that gives watts."""
-
-    label: str
-    averaging_s: float
-    read_w: Callable[[], float]
-
-
 class NvmlDevice:
     """A board, open until `close`.
 
     Args:
-        target: Index in the library's order (that of `nvidia-smi`), or a UUID (a unique prefix is enough).
+        target: Index in the library's order (that of `nvidia-smi`), or a UUID (a unique prefix is enough) of
+            the board or of one of its MIG slices.
         binding: The `pynvml` module or one that behaves like it; None imports it.
 
     Raises:
         MeterUnavailableError: The package, the library, the driver or the board is missing.
     """
+
+    library = "NVML"
+    units_per_joule = 1000.0
 
     def __init__(self, target: int | str = 0, binding: ModuleType | Any | None = None) -> None:
         self.binding = load_binding() if binding is None else binding
@@ -77,9 +66,14 @@ class NvmlDevice:
         modes = self._if_known("nvmlDeviceGetMigMode")
         return bool(modes) and modes[0] == 1
 
-    def energy_mj(self) -> int:
+    def read_counter(self) -> int:
         """Read the counter: mJ since the driver was loaded, as the library gives it."""
         return int(self.call("nvmlDeviceGetTotalEnergyConsumption", self._handle))
+
+    def compute_processes(self) -> tuple[int, ...]:
+        """Ids of the processes that compute on the board; none where the library does not say."""
+        found = self._if_known("nvmlDeviceGetComputeRunningProcesses")
+        return tuple(int(process.pid) for process in found or ())
 
     def power_sensors(self) -> tuple[PowerSensor, ...]:
         """List the ways to read power, the best defined first."""
@@ -107,14 +101,45 @@ class NvmlDevice:
         return self.call(function, self._handle, *arguments)
 
     def _find(self, target: int | str) -> tuple[Any, int]:
+        """Find a board by index, by its UUID, or by that of a slice of it; note the slice."""
+        self.slice: str | None = None
         if isinstance(target, int):
             return self.call("nvmlDeviceGetHandleByIndex", target), target
-        for index in range(int(self.call("nvmlDeviceGetCount"))):
-            with contextlib.suppress(MeterUnavailableError):
-                handle = self.call("nvmlDeviceGetHandleByIndex", index)
-                if (as_text(self.call("nvmlDeviceGetUUID", handle)) or "").startswith(target):
-                    return handle, index
-        raise MeterUnavailableError(f"NVML knows no board with UUID {target!r}: `nvidia-smi -L` lists them")
+        boards = [(handle, index) for index in range(self._count()) if (handle := self._handle_of(index)) is not None]
+        for handle, index in boards:
+            if self._uuid_of(handle).startswith(_board_part(target)):
+                self.slice = target if target.startswith("MIG-") else None
+                return handle, index
+        # torch tells the UUID of a slice as if it were that of a board
+        wanted = f"MIG-{target.removeprefix('GPU-').removeprefix('MIG-')}"
+        for handle, index in boards:
+            if any(self._uuid_of(part).startswith(wanted) for part in self._slices(handle)):
+                self.slice = wanted
+                return handle, index
+        raise MeterUnavailableError(
+            f"NVML knows no board or MIG slice with UUID {target!r}: `nvidia-smi -L` lists them"
+        )
+
+    def _count(self) -> int:
+        return int(self.call("nvmlDeviceGetCount"))
+
+    def _handle_of(self, index: int) -> Any | None:
+        try:
+            return self.call("nvmlDeviceGetHandleByIndex", index)
+        except MeterUnavailableError:  # one board that is lost does not hide the others
+            return None
+
+    def _uuid_of(self, handle: Any) -> str:
+        try:
+            return as_text(self.call("nvmlDeviceGetUUID", handle)) or ""
+        except MeterUnavailableError:
+            return ""
+
+    def _slices(self, handle: Any) -> Iterator[Any]:
+        with contextlib.suppress(MeterUnavailableError):  # boards without MIG do not know the word
+            for position in range(int(self.call("nvmlDeviceGetMaxMigDeviceCount", handle))):
+                with contextlib.suppress(MeterUnavailableError):  # a place that holds no slice
+                    yield self.call("nvmlDeviceGetMigDeviceHandleByIndex", handle, position)
 
     def _if_known(self, function: str) -> Any:
         """Call for something that is good to know; None where the library does not say."""
@@ -150,6 +175,11 @@ class NvmlDevice:
                 f"implausible: {power_w:,.0f} W is not above 0 and at most {self.ceiling_w:g} W"
             )
         return power_w
+
+
+def _board_part(uuid: str) -> str:
+    """The board's UUID in the older name of a slice, `MIG-GPU-<uuid>/<gpu instance>/<compute instance>`."""
+    return uuid.removeprefix("MIG-").partition("/")[0] if uuid.startswith("MIG-GPU-") else uuid
 
 
 def load_binding() -> Any:

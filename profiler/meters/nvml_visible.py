@@ -29,8 +29,8 @@ def _torch_uuid(device: "torch.device") -> str | None:
     return None if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}"
 
 
-def visible_board(cuda_index: int, visible: str | None) -> int | str:
-    """Translate CUDA's device number to NVML's index or UUID.
+def visible_board(cuda_index: int, visible: str | None, variable: str = "CUDA_VISIBLE_DEVICES") -> int | str:
+    """Translate CUDA's device number to NVML's index or UUID (of a board, or of a MIG slice).
 
     As CUDA does, the list ends at its first invalid entry, and a UUID may be a unique prefix. By number the
     two orders agree where `CUDA_DEVICE_ORDER=PCI_BUS_ID` or all boards are alike; prefer the UUID that torch
@@ -38,26 +38,21 @@ def visible_board(cuda_index: int, visible: str | None) -> int | str:
 
     Args:
         cuda_index: N of `cuda:N`.
-        visible: The value of `CUDA_VISIBLE_DEVICES`, or None where it is not set.
+        visible: The value of the variable, or None where it is not set.
+        variable: Its name, for the message.
 
     Raises:
-        MeterUnavailableError: CUDA has no such device, or it is a MIG slice, which has no meter of its own.
+        MeterUnavailableError: CUDA has no such device.
     """
     if visible is None:
         return cuda_index
     boards = _listed(visible)
     if not 0 <= cuda_index < len(boards):
         raise MeterUnavailableError(
-            f"CUDA_VISIBLE_DEVICES={visible!r} shows {len(boards)} device(s), so there is no "
+            f"{variable}={visible!r} shows {len(boards)} device(s), so there is no "
             f"cuda:{cuda_index}: choose another device or list this one"
         )
-    board = boards[cuda_index]
-    if isinstance(board, str) and board.startswith("MIG-"):
-        raise MeterUnavailableError(
-            f"cuda:{cuda_index} is the MIG slice {board}, which has no energy meter of its own: "
-            "measure the whole board with NvmlMeter(index)"
-        )
-    return board
+    return boards[cuda_index]
 
 
 def _listed(visible: str) -> list[int | str]:

@@ -67,11 +67,17 @@ class Precision:
             Windows shorter than this are flagged. 0 where readings are continuous.
         relative: Systematic error of the sensor as a share of the energy (our assumption, stated per meter).
         what: What `resolution_s` is, for the warning: "counter update" or "sensor averaging".
+        period_s: Time between fresh readings as specified, or as `observe_period` saw it; None where readings
+            are continuous or nothing is known.
+        resolution_j: The smallest step of energy that the sensor tells (1 mJ, one unit of a counter); None
+            where power is sampled, or nothing is known.
     """
 
     resolution_s: float
     relative: float
     what: str = "counter update"
+    period_s: float | None = None
+    resolution_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +134,9 @@ class Measurement:
         power_w: Mean power, or None where the energy is None or the window has no length.
         uncertainty_j: Half-width: sensor error, energy of one resolution step and of bridged gaps, in
             quadrature. It says nothing about the spread between repeats.
+        period_s: Time between the sensor's fresh readings, as specified or observed; None where continuous.
+        resolution_s: The shortest window that the meter resolves: period or averaging time, the longer.
+        resolution_j: The smallest step of energy that the sensor tells; None where unknown.
         samples: Fresh sensor readings from opening to closing, or None for an estimate.
         missing: Readings that failed or were rejected meanwhile.
         reason: Why `energy_j` is None; None otherwise. It begins with a word to match on where there is one:
@@ -149,6 +158,9 @@ class Measurement:
     reason: str | None
     warnings: tuple[str, ...] = ()
     parts: Mapping[str, float | None] = field(default_factory=dict)
+    period_s: float | None = None
+    resolution_s: float = 0.0
+    resolution_j: float | None = None
 
     @property
     def is_estimate(self) -> bool:
@@ -166,6 +178,8 @@ class MeterStatus:
         source: How its figures would be obtained; None where unavailable.
         measures: What its energy includes and excludes; None where unavailable.
         period_s: Seconds between fresh readings, or None where unavailable or continuous.
+        resolution_s: The shortest window that it resolves; None where unavailable or continuous.
+        resolution_j: The smallest step of energy that it tells, or None where unavailable or unknown.
         reason: Why it is unavailable and the exact remedy; None where available.
         notes: What a reader of its figures should know.
     """
@@ -177,6 +191,8 @@ class MeterStatus:
     period_s: float | None = None
     reason: str | None = None
     notes: tuple[str, ...] = ()
+    resolution_s: float | None = None
+    resolution_j: float | None = None
 
 
 def is_estimate(source: str) -> bool:
@@ -191,6 +207,8 @@ def status_of(meter: Meter) -> MeterStatus:
         available=True,
         source=meter.source,
         measures=meter.boundary,
-        period_s=meter.precision.resolution_s or None,
+        period_s=meter.precision.period_s,
         notes=meter.notes,
+        resolution_s=meter.precision.resolution_s or None,
+        resolution_j=meter.precision.resolution_j,
     )

@@ -9,6 +9,7 @@ The counters update about every millisecond (Intel SDM, vol. 3B, on RAPL). Their
 """
 
 import time
+from collections.abc import Hashable
 from pathlib import Path
 
 from gearshift.profiler.meters.base import BaseMeter, Clock
@@ -27,6 +28,9 @@ from gearshift.units import joules_from_microjoules
 POWERCAP = Path("/sys/class/powercap")
 UPDATE_PERIOD_S = 0.001
 RELATIVE_ERROR = 0.05
+# The kernel shows µJ, but the registers count in coarser units: 2**-14 J on Intel since Haswell, 2**-16 J
+# before and on AMD. The coarser one is stated.
+RESOLUTION_J = 2.0**-14
 LONGEST_PERIOD_S = 30.0
 # Share of the shortest time to two wraps that passes between two reads.
 PERIOD_SHARE = 0.45
@@ -73,12 +77,21 @@ class RaplMeter(BaseMeter):
             name="rapl",
             source="measured:rapl",
             boundary=_boundary(self._summed),
-            precision=Precision(resolution_s=UPDATE_PERIOD_S, relative=RELATIVE_ERROR),
+            precision=Precision(
+                resolution_s=UPDATE_PERIOD_S,
+                relative=RELATIVE_ERROR,
+                period_s=UPDATE_PERIOD_S,
+                resolution_j=RESOLUTION_J,
+            ),
             clock=clock,
             period_s=self.period_s if background else None,
             notes=_notes(found, include_dram),
         )
         self.read()
+
+    def sensor_value(self) -> Hashable:
+        """The counters that are added up, as they stand."""
+        return tuple(self._raw_uj(domain) for domain in self._summed)
 
     def _read(self) -> Reading:
         raws = {domain: self._raw_uj(domain) for domain in self._tracks}

@@ -24,6 +24,9 @@ class Seams:
 
     Attributes:
         binding: The `pynvml` module or one that behaves like it; None imports it.
+        amd: The same for `amdsmi`.
+        jtop: The same for `jtop`.
+        is_hip: Whether torch is built for AMD boards; None asks torch.
         powercap: Root of the RAPL tree.
         root: Where `sys` and `proc` lie, for everything else that is read from files.
         read_text: Reads one file of the RAPL tree.
@@ -35,6 +38,9 @@ class Seams:
     """
 
     binding: ModuleType | Any | None = None
+    amd: ModuleType | Any | None = None
+    jtop: ModuleType | Any | None = None
+    is_hip: bool | None = None
     powercap: Path = POWERCAP
     root: Path = Path("/")
     read_text: ReadText = Path.read_text
@@ -43,3 +49,12 @@ class Seams:
     cpu: CpuInfo | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     uuid_of: "Callable[[torch.device], str | None] | None" = None
+
+
+def torch_is_hip(seams: Seams) -> bool:
+    """Whether torch's `cuda` devices are AMD boards."""
+    if seams.is_hip is not None:
+        return seams.is_hip
+    import torch
+
+    return torch.version.hip is not None

@@ -104,6 +104,21 @@ class Window:
         return None if self._measurement is None else self._measurement.missing
 
     @property
+    def period_s(self) -> float | None:
+        """Time between the sensor's fresh readings, as specified or observed; None where continuous."""
+        return self._book.meter.precision.period_s
+
+    @property
+    def resolution_s(self) -> float:
+        """The shortest window that the meter resolves."""
+        return self._book.meter.precision.resolution_s
+
+    @property
+    def resolution_j(self) -> float | None:
+        """The smallest step of energy that the sensor tells; None where unknown."""
+        return self._book.meter.precision.resolution_j
+
+    @property
     def source(self) -> str:
         """How the energy is obtained."""
         return self._book.meter.source

@@ -59,6 +59,15 @@ class Nvml:
         return 1000
 
 
+class NoAmd:
+    """amdsmi on a machine without the driver."""
+
+    class AmdSmiException(Exception): ...  # noqa: N818
+
+    def amdsmi_init(self) -> None:
+        raise self.AmdSmiException("driver not loaded")
+
+
 @pytest.fixture
 def rapl(tmp_path: Path) -> Path:
     zone = tmp_path / "powercap" / "intel-rapl:0"
@@ -71,7 +80,10 @@ def rapl(tmp_path: Path) -> Path:
 def seams_of(tmp_path: Path, nvml: Nvml | None = None, rapl: Path | None = None, **more: Any) -> Seams:
     return Seams(
         binding=nvml or Nvml(starts=False),
+        amd=NoAmd(),
+        is_hip=False,
         powercap=rapl or tmp_path / "nothing",
+        root=tmp_path,
         cpu=CPU,
         environ={},
         uuid_of=lambda _: None,
@@ -142,7 +154,9 @@ class TestChoiceByName:
             open_meter(kind, seams=seams_of(tmp_path))
 
     def test_an_unknown_name_lists_the_known(self) -> None:
-        with pytest.raises(InputError, match="unknown meter 'watts': choose one of auto, nvml, rapl, cpu-time, none"):
+        with pytest.raises(
+            InputError, match=r"unknown meter 'watts': choose one of auto, nvml, amd, rapl, .*battery, cpu-time, none"
+        ):
             open_meter("watts")  # type: ignore[arg-type]
 
     def test_nvml_does_not_measure_a_processor(self, tmp_path: Path) -> None:
@@ -198,7 +212,7 @@ class TestList:
 
     def test_each_board_has_a_row(self, tmp_path: Path) -> None:
         names = [status.name for status in discover(seams_of(tmp_path, Nvml(3)))]
-        assert names == ["nvml:0", "nvml:1", "nvml:2", "rapl", "cpu-time"]
+        assert names == ["nvml:0", "nvml:1", "nvml:2", "amd", "rapl", "ina3221", "jtop", "battery", "cpu-time"]
 
     def test_reasons_hold_the_remedy(self, tmp_path: Path, rapl: Path) -> None:
         def deny(path: Path) -> str:
@@ -206,11 +220,13 @@ class TestList:
                 raise PermissionError(13, "Permission denied", str(path))
             return path.read_text()
 
-        nvml, processor, _ = discover(seams_of(tmp_path, rapl=rapl, read_text=deny))
-        assert nvml.reason is not None
-        assert "install the NVIDIA driver" in nvml.reason
-        assert processor.reason is not None
-        assert f"sudo chmod a+r {rapl}/intel-rapl:0/energy_uj" in processor.reason
+        found = {status.name: status.reason or "" for status in discover(seams_of(tmp_path, rapl=rapl, read_text=deny))}
+        assert "install the NVIDIA driver" in found["nvml"]
+        assert f"sudo chmod a+r {rapl}/intel-rapl:0/energy_uj" in found["rapl"]
+        assert "jtop --install-service" in found["jtop"]
+        assert "in a container mount /sys" in found["ina3221"]
+        assert "no battery" in found["battery"]
+        assert found["cpu-time"] == ""
 
     def test_this_machine_can_be_listed(self) -> None:
         assert any(status.name == "cpu-time" and status.available for status in discover())

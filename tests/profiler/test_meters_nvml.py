@@ -464,7 +464,7 @@ class TestChoice:
         assert open_board(target).name == "nvml:2"
 
     def test_an_unknown_uuid_is_refused(self, library: Library, open_board: Callable[..., NvmlMeter]) -> None:
-        with pytest.raises(MeterUnavailableError, match="knows no board with UUID 'GPU-zzzz'"):
+        with pytest.raises(MeterUnavailableError, match="knows no board or MIG slice with UUID 'GPU-zzzz'"):
             open_board("GPU-zzzz")
 
     def test_closing_gives_the_library_back(
@@ -569,10 +569,6 @@ class TestVisibleBoards:
     def test_a_hidden_device_is_refused(self, visible: str, cuda_index: int) -> None:
         with pytest.raises(MeterUnavailableError, match=f"there is no cuda:{cuda_index}"):
             visible_board(cuda_index, visible)
-
-    def test_a_mig_slice_has_no_meter(self) -> None:
-        with pytest.raises(MeterUnavailableError, match="MIG slice"):
-            visible_board(0, "MIG-1234")
 
 
 def test_the_real_binding_finds_the_library_by_its_name(stub_path: Path) -> None:
