@@ -38,6 +38,12 @@ PATHS: tuple[tuple[str, tuple[str, ...], float, float, float], ...] = (
 )
 
 
+@pytest.fixture(autouse=True)
+def device_figures(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured once and kept by device stays out of the user's own folder; the tests share it."""
+    monkeypatch.setenv("GEARSHIFT_CACHE", str(tmp_path_factory.getbasetemp() / "device-figures"))
+
+
 def tiny_segformer(labels: tuple[str, ...] = CAMVID_CLASSES) -> Any:
     """A stock SegFormer that takes a few milliseconds, with random weights."""
     config = SegformerConfig(

@@ -83,7 +83,6 @@ class ProfileCommand:
     def _measure(
         self, module: nn.Module, frames: torch.Tensor, lossless: "Lossless", heading: Mapping[str, Any], title: str
     ) -> int:
-        tell("timing whole passes, then every operator call")
         profiled = profile(module, (frames,), repeats=self.repeats, warmup=1, max_seconds=self.seconds)
         roofline = profiled.roofline(peaks_of(frames.device, frames.dtype, fresh=self.fresh_peaks))
         energy = self._energy(module, frames) if self.energy else None
@@ -202,7 +201,7 @@ def _lossless(factory: PathFactory, asked: str, shape: tuple[int, ...]) -> Lossl
         exact = factory.build(PathSpec.parse("lossless"))
     except PathRefusedError as error:
         return Lossless(reason=str(error))
-    macs = count(exact.inner, (torch.empty(shape, device="meta"),), on_meta=True).macs
+    macs = count(exact.inner, (torch.empty(shape, device="meta", dtype=factory.stock.dtype),), on_meta=True).macs
     return Lossless(macs=macs, path=None if applied else "lossless")
 
 

@@ -292,7 +292,7 @@ def test_build_then_bench(
     [
         ("segformer", 'unknown model "segformer"; write hf:NAME_OR_DIR'),
         ("", 'unknown model ""'),
-        ("timm:resnet50", 'unknown model "timm:resnet50"'),
+        ("timm:resnet5000", 'timm has no architecture "resnet5000"'),
         ("config:segformer-b6", 'no model description "segformer-b6"; did you mean'),
         ("config:", 'unknown model "config:"'),
         ("hf:", 'unknown model "hf:"'),
