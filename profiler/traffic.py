@@ -6,6 +6,7 @@ in memory, and one tensor passed twice is read once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -59,11 +60,11 @@ def _split(
     operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
     """Sort the tensors of a call into read, overwritten (`out=`) and updated in place."""
+    if not _writes(operator):
+        return [*tensors_in(args), *tensors_in(list(kwargs.values()))], [], []
     read: list[torch.Tensor] = []
     overwritten: list[torch.Tensor] = []
     updated: list[torch.Tensor] = []
-    if not isinstance(operator, torch._ops.OpOverload):  # takes functions and has no schema; none writes its inputs
-        return [*tensors_in(args)], overwritten, updated
     for position, argument in enumerate(operator._schema.arguments):
         value = args[position] if position < len(args) else kwargs.get(argument.name)
         if argument.alias_info is None or not argument.alias_info.is_write:
@@ -73,6 +74,13 @@ def _split(
         else:
             updated.extend(tensors_in(value))
     return read, overwritten, updated
+
+
+@cache
+def _writes(operator: Any) -> bool:
+    """Whether an operator writes into an argument; one that takes functions has no schema, and does not."""
+    arguments = operator._schema.arguments if isinstance(operator, torch._ops.OpOverload) else ()
+    return any(argument.alias_info is not None and argument.alias_info.is_write for argument in arguments)
 
 
 def _total(tensors: Sequence[torch.Tensor]) -> int:
