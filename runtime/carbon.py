@@ -24,6 +24,7 @@ HIGHEST_G_PER_KWH = 5000.0
 """Above any grid's (the highest mean of a country is about 1300): what lies beyond is another unit."""
 UNNAMED = "given, its source not named"
 NEAREST = 5
+EXAMPLES = ("DEU", "FRA", "USA")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +131,10 @@ def _unknown(country: str, known: Mapping[str, Mapping[str, Any]]) -> str:
     asked = country.strip().upper()
     by_name = [names[name] for name in difflib.get_close_matches(asked, names, n=NEAREST, cutoff=0.75)]
     by_code = difflib.get_close_matches(asked, known, n=NEAREST, cutoff=0.5)
-    nearest = list(dict.fromkeys([*by_name, *by_code]))[:NEAREST] or sorted(known)[:NEAREST]
-    shown = ", ".join(f"{code} ({known[code]['country_name']})" for code in nearest)
+    near = list(dict.fromkeys([*by_name, *by_code]))[:NEAREST]
+    named = [f"{code} ({known[code]['country_name']})" for code in near or EXAMPLES]
+    shown = f"{'nearest' if near else 'codes are like'}: {', '.join(named)}"
     return (
         f'no grid intensity for the country "{country}" among the {len(known)} that codecarbon knows; '
-        f"nearest: {shown}; write a three-letter code, or give --grid-intensity in g/kWh"
+        f"{shown}; write a three-letter code, or give --grid-intensity in g/kWh"
     )

@@ -52,13 +52,16 @@ class Report:
 
     def _write(self, stem: str, data: dict[str, Any], page: str) -> int:
         target = self.out or self.run_file.with_name(f"{stem}.html")
-        if self.json not in (None, "-") and Path(self.json).absolute() in self._inputs():
-            raise InputError(f"--json {self.json} is a run that is read; give the name of another file")
+        self._spare_inputs(target, self.json)
         check_targets(target, self.json)
         write_text(target, page)
         emit_json(data, self.json)
         tell(f"wrote {target}")
         return 0
 
-    def _inputs(self) -> set[Path]:
-        return {file.absolute() for file in (self.run_file, self.against) if file is not None}
+    def _spare_inputs(self, *targets: str | Path | None) -> None:
+        """Refuse to write over a run that is read."""
+        read = {file.absolute() for file in (self.run_file, self.against) if file is not None}
+        for target in targets:
+            if target not in (None, "-") and Path(target).absolute() in read:
+                raise InputError(f"{target} is a run that is read; give the name of another file to write")

@@ -58,6 +58,11 @@ def notes(a: EnergyReport, b: EnergyReport) -> list[str]:
 def _notes(a: EnergyReport, b: EnergyReport) -> Iterator[str]:
     if a == b:
         yield "both files hold the same run"
+    if a.meter.estimated and b.meter.estimated:
+        yield "the energy of both is ESTIMATED, not measured"
+    for name, run in a.baselines.items():
+        if name in b.baselines and run.path != b.baselines[name].path:
+            yield f"the {name} is {run.path} in A and {b.baselines[name].path} in B"
     grids = [report.grid for report in (a, b)]
     if None not in grids and grids[0] != grids[1]:
         yield "CO2e is worked out with two grid intensities; give one with --country or --grid-intensity"

@@ -8,9 +8,10 @@ from gearshift.runtime.report.against.comparable import Trait, notes, traits, wa
 from gearshift.runtime.report.against.ratios import Ratio, energy_ratio, percentile_ratio, plain_ratio
 from gearshift.runtime.report.against.together import Together, together
 from gearshift.runtime.report.document import RunDocument, checked
-from gearshift.runtime.report.energy.model import EnergyReport, RunEnergy
+from gearshift.runtime.report.energy.model import EnergyFigure, EnergyReport, RunEnergy
 from gearshift.runtime.report.energy.older import energy_report_of
 
+Interval = tuple[float, float]
 SCHEMA = 1
 RUN = "this run"
 CO2E = "CO2e per 1000 frames"
@@ -28,6 +29,7 @@ class Compared:
         unit: Of both values; an empty text for a plain number.
         a, b: The values; None where not measured.
         ratio: b / a.
+        a_interval, b_interval: 95 % interval of each, where it has one.
     """
 
     run: str
@@ -36,6 +38,8 @@ class Compared:
     a: float | None
     b: float | None
     ratio: Ratio
+    a_interval: Interval | None = None
+    b_interval: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,9 +112,10 @@ def _flat(figure: Compared) -> dict[str, Any]:
         "unit": figure.unit,
         "a": figure.a,
         "b": figure.b,
+        "a_ci95": figure.a_interval,
+        "b_ci95": figure.b_interval,
         "ratio": ratio.value,
-        "ci95_low": ratio.low,
-        "ci95_high": ratio.high,
+        "ratio_ci95": None if ratio.low is None else (ratio.low, ratio.high),
         "interval": ratio.how,
         "reason": ratio.reason,
     }
@@ -126,6 +131,8 @@ def _figures(run: str, a: RunEnergy, b: RunEnergy, traced: tuple[RunDocument, Ru
             a=a.gross_j_per_frame.value_j,
             b=b.gross_j_per_frame.value_j,
             ratio=energy_ratio(a.gross_j_per_frame, b.gross_j_per_frame),
+            a_interval=_interval(a.gross_j_per_frame),
+            b_interval=_interval(b.gross_j_per_frame),
         ),
         Compared(
             run=run,
@@ -134,9 +141,22 @@ def _figures(run: str, a: RunEnergy, b: RunEnergy, traced: tuple[RunDocument, Ru
             a=a.net_j_per_frame.value_j,
             b=b.net_j_per_frame.value_j,
             ratio=energy_ratio(a.net_j_per_frame, b.net_j_per_frame),
+            a_interval=_interval(a.net_j_per_frame),
+            b_interval=_interval(b.net_j_per_frame),
+        ),
+        Compared(
+            run=run,
+            name="Quality",
+            unit="",
+            a=a.quality.value,
+            b=b.quality.value,
+            ratio=plain_ratio(a.quality.value, b.quality.value, "both are of the same pictures, hence not independent"),
+            a_interval=_pair(a.quality.ci95_low, a.quality.ci95_high),
+            b_interval=_pair(b.quality.ci95_low, b.quality.ci95_high),
         ),
         *(_latency(run, a, b, traced, *which) for which in PERCENTILES),
         *(_plain(run, name, unit, of(a), of(b)) for name, unit, of in _PLAIN),
+        *(_plain(run, name, unit, of(a), of(b)) for name, unit, of in (_OF_CHANGES if run == RUN else ())),
         *([] if a.co2e is None and b.co2e is None else [_plain(run, CO2E, "g", _grams(a), _grams(b))]),
     ]
 
@@ -162,6 +182,14 @@ def _plain(run: str, name: str, unit: str, a: float | None, b: float | None) -> 
     return Compared(run=run, name=name, unit=unit, a=a, b=b, ratio=plain_ratio(a, b, NO_SPREAD))
 
 
+def _interval(figure: EnergyFigure) -> Interval | None:
+    return _pair(figure.ci95_low_j, figure.ci95_high_j)
+
+
+def _pair(low: float | None, high: float | None) -> Interval | None:
+    return None if low is None or high is None else (low, high)
+
+
 def _grams(run: RunEnergy) -> float | None:
     return None if run.co2e is None else run.co2e.g_per_1000_frames
 
@@ -177,12 +205,13 @@ def _share_dropped(run: RunEnergy) -> float | None:
 
 
 _PLAIN: tuple[tuple[str, str, Callable[[RunEnergy], float | None]], ...] = (
-    ("Quality", "", lambda run: run.quality.value),
     ("Mean power", "W", lambda run: run.power_w),
     ("Frames per Wh", "", lambda run: run.frames_per_wh),
     ("Frames per second", "", lambda run: run.fps),
     ("Deadline misses", "%", _share_late),
     ("Frames dropped", "%", _share_dropped),
-    ("Changes of path", "", lambda run: float(run.switches.count)),
+)
+_OF_CHANGES: tuple[tuple[str, str, Callable[[RunEnergy], float | None]], ...] = (
+    ("Changes of path", "", lambda run: run.switches.count),
     ("Energy of a change", "J", lambda run: run.switches.energy.value_j),
 )

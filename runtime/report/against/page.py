@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gearshift.runtime.report.against.comparable import Trait
-from gearshift.runtime.report.against.data import RUN, Compared, Comparison
+from gearshift.runtime.report.against.data import RUN, Compared, Comparison, Interval
 from gearshift.runtime.report.against.ratios import Ratio
 from gearshift.runtime.report.energy.rows import lines_of
 from gearshift.runtime.report.energy.section import cell_html
@@ -72,8 +72,15 @@ def _figures(found: Comparison, run: str) -> Html:
         Row(name=_name(one), cells=(*_values(one), _ratio(one.ratio)), divides=place == 0)
         for place, one in enumerate(one for one in found.figures if one.run == run)
     ]
-    heads = [Head(name="A"), Head(name="B"), Head(name="B / A", below="95 % interval", ours=True)]
+    heads = [Head(name="A", below=_path(found, 0, run)), Head(name="B", below=_path(found, 1, run))]
+    heads.append(Head(name="B / A", below="95 % interval", ours=True))
     return join(matrix(heads, rows), note(_note(found, run)))
+
+
+def _path(found: Comparison, place: int, run: str) -> str:
+    """The budget, or which path was fixed: the best single path of two budgets need not be one."""
+    report = found.reports[place]
+    return report.setting.budget if run == RUN else report.baselines[run].path or ""
 
 
 def _name(one: Compared) -> str:
@@ -83,11 +90,18 @@ def _name(one: Compared) -> str:
 
 def _values(one: Compared) -> tuple[Html, Html]:
     factor, _ = scale(one.unit, [one.a, one.b])
-    first, second = (
-        shown(NOT_MEASURED if found is None else number(found * factor), "not measured, see the report itself")
-        for found in (one.a, one.b)
+    first = _figure(one.a, one.a_interval, factor)
+    return first, _figure(one.b, one.b_interval, factor)
+
+
+def _figure(found: float | None, interval: Interval | None, factor: float) -> Html:
+    if found is None:
+        return shown(NOT_MEASURED, "not measured; the report itself says why")
+    bounds = None if interval is None else f"{number(interval[0] * factor)} to {number(interval[1] * factor)}"
+    return join(
+        shown(str(found) if isinstance(found, int) else number(found * factor)),
+        None if bounds is None else tag("span", bounds, class_="sub small"),
     )
-    return first, second
 
 
 def _ratio(ratio: Ratio) -> Html:
@@ -106,9 +120,13 @@ def _ratio_text(ratio: Ratio) -> str:
 
 
 def _note(found: Comparison, run: str) -> str:
-    how = dict.fromkeys(f"{one.name}: {one.ratio.how}" for one in found.figures if one.run == run and one.ratio.how)
-    text = f"Intervals: {'; '.join(how)}." if how else "No interval: the runs hold no spread."
-    return f"{text} An interval says nothing of the sensors' own errors, which cancel only on one meter."
+    ways: dict[str, list[str]] = {}
+    for one in found.figures:
+        if one.run == run and one.ratio.how:
+            ways.setdefault(one.ratio.how, []).append(one.name)
+    how = "; ".join(f"{', '.join(names)}: {way}" for way, names in ways.items())
+    text = f"Intervals of B / A: {how}." if how else "No ratio has an interval: the runs hold no spread."
+    return f"Small print: 95 % intervals. {text} An interval says nothing of the sensors' own errors, which cancel only on one meter."
 
 
 def _ratios(found: Comparison) -> Plot:
