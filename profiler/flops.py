@@ -12,7 +12,7 @@ The convention, one line each:
 * A complex number is two numbers; multiplying two takes 6.
 
 None of this is in `macs`, and nothing of `macs` is in this: a bias, for instance, is where the first sum of a
-multiply-accumulate starts, and free. Other counters choose other coefficients (fvcore: 1 per tap, 5 per
+multiply-accumulate starts, and free, unless PyTorch adds it in a call of its own. Other counters choose other coefficients (fvcore: 1 per tap, 5 per
 element of a layer norm, 0 for activations; FlopCounterMode: 0 for all of this); `benchmarks/counters.py` shows
 the differences by arithmetic.
 
@@ -159,16 +159,15 @@ def efficient_attention(args: Sequence[Any], out: Any) -> int:
 
 def multi_head_attention(args: Sequence[Any], out: Any) -> int:
     """`_native_multi_head_attention(q, k, v, embed_dim, heads, ...)`: 6 per score of every head."""
-    query, key, heads = args[0], args[1], int(args[4])
-    return _SCORE * int(query.shape[0]) * heads * int(query.shape[1]) * int(key.shape[1])
+    pairs = zip(macs.lengths(args[0]), macs.lengths(args[1]), strict=True)
+    return _SCORE * int(args[4]) * sum(n * m for n, m in pairs)
 
 
 def transformer_layer(args: Sequence[Any], out: Any) -> int:
-    """`_transformer_encoder_layer_fwd(x, ...)`: scores, two layer norms of 7, two sums, the activation."""
-    x, heads, use_gelu, hidden = args[0], int(args[2]), bool(args[7]), int(args[14].shape[0])
-    batch, n, width = x.shape
-    activation = _GELU["none"] if use_gelu else 1
-    return int(batch * n * (_SCORE * heads * n + 2 * 7 * width + 2 * width + activation * hidden))
+    """`_transformer_encoder_layer_fwd(x, width, heads, ...)`: scores, two layer norms of 7, two sums, activation."""
+    tokens, width, heads, hidden = macs.lengths(args[0]), int(args[1]), int(args[2]), int(args[14].shape[0])
+    activation = _GELU["none"] if args[7] else 1
+    return sum(n * (_SCORE * heads * n + 2 * 7 * width + 2 * width + activation * hidden) for n in tokens)
 
 
 # Per hidden unit and step, by PyTorch's number of the cell. Plain: sum of both products, activation. LSTM: four

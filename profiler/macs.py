@@ -229,26 +229,40 @@ def multi_head_attention(args: Sequence[Any], out: Any) -> Macs:
 
     The four projections, `d^2` per token each, and both attention products.
     """
-    query, key, value, embed_dim = args[0], args[1], args[2], args[3]
-    batch, n, m = query.shape[0], query.shape[1], key.shape[1]
-    tokens = 2 * batch * n + batch * m + batch * value.shape[1]
+    query, key, value = (lengths(tensor) for tensor in args[:3])
     return {
-        OperatorType.LINEAR: tokens * embed_dim**2,
-        OperatorType.ATTENTION: 2 * batch * n * m * embed_dim,
+        OperatorType.LINEAR: (2 * sum(query) + sum(key) + sum(value)) * args[3] ** 2,
+        OperatorType.ATTENTION: 2 * _pairs(query, key) * args[3],
     }
 
 
 def transformer_layer(args: Sequence[Any], out: Any) -> Macs:
     """`_transformer_encoder_layer_fwd(x, embed_dim, ...)`, the fast path of `nn.TransformerEncoderLayer`.
 
-    Self-attention as in `multi_head_attention` and the two matrices of the feed-forward part.
+    Self-attention as in `multi_head_attention` and the two matrices of the feed-forward part. Padded sequences
+    reach it as a nested tensor: then only their tokens are computed, and counted.
     """
-    x, embed_dim, first, second = args[0], args[1], args[14], args[16]
-    batch, n, _ = x.shape
+    tokens, embed_dim, first, second = lengths(args[0]), args[1], args[14], args[16]
     return {
-        OperatorType.LINEAR: batch * n * (4 * embed_dim**2 + _size(first.shape) + _size(second.shape)),
-        OperatorType.ATTENTION: 2 * batch * n * n * embed_dim,
+        OperatorType.LINEAR: sum(tokens) * (4 * embed_dim**2 + _size(first.shape) + _size(second.shape)),
+        OperatorType.ATTENTION: 2 * _pairs(tokens, tokens) * embed_dim,
     }
+
+
+TAKE_NESTED: frozenset[Formula] = frozenset({multi_head_attention, transformer_layer})
+"""The formulas that know sequences of several lengths in one nested tensor."""
+
+
+def lengths(sequences: torch.Tensor) -> list[int]:
+    """Return the length of each sequence of `(batch, tokens, d)`, nested or not."""
+    if sequences.is_nested:
+        sizes: list[list[int]] = sequences._nested_tensor_size().tolist()
+        return [size[0] for size in sizes]
+    return [int(sequences.shape[1])] * int(sequences.shape[0])
+
+
+def _pairs(left: Sequence[int], right: Sequence[int]) -> int:
+    return sum(n * m for n, m in zip(left, right, strict=True))
 
 
 def _size(shape: Sequence[int]) -> int:

@@ -255,7 +255,7 @@ _book(
     replication_pad2d_backward replication_pad3d_backward slice_backward select_backward unfold_backward
     diagonal_backward embedding_dense_backward expand_copy permute_copy view_copy unsqueeze_copy squeeze_copy
     transpose_copy slice_copy select_copy t_copy as_strided_copy
-    unfold_copy detach_copy alias_copy""",
+    unfold_copy detach_copy alias_copy _nested_tensor_from_mask to_padded_tensor""",
 )
 _book(
     OperatorType.DATA_MOVEMENT,
@@ -274,8 +274,8 @@ _book(
     """empty empty_like empty_strided empty_permuted new_empty new_empty_strided _unsafe_view _reshape_alias
     detach detach_ lift lift_fresh alias t_ transpose_ squeeze_ unsqueeze_ as_strided_ resize resize_ set
     set_ is_same_size is_pinned is_set_to record_stream _efficientzerotensor _assert_async _assert_scalar
-    _linalg_check_errors _assert_tensor_metadata _functional_assert_async sym_constrain_range
-    sym_constrain_range_for_size""",
+    _linalg_check_errors _nested_tensor_from_mask_left_aligned _assert_tensor_metadata
+    _functional_assert_async sym_constrain_range sym_constrain_range_for_size""",
     traffic=Traffic.FREE,
 )
 

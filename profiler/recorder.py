@@ -29,7 +29,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gearshift.profiler.calls import Call
-from gearshift.profiler.macs import Macs, OperatorType
+from gearshift.profiler.macs import TAKE_NESTED, Macs, OperatorType
 from gearshift.profiler.module_path import ModulePath
 from gearshift.profiler.operators import Rule, find_rule, qualified_name
 from gearshift.profiler.origins import Origins
@@ -200,9 +200,13 @@ def _storage(tensor: torch.Tensor) -> int | None:
 
 
 def _macs(rule: Rule | None, operands: Sequence[torch.Tensor], args: Sequence[Any], out: Any) -> Macs | None:
-    if rule is None or (rule.macs is not None and any(tensor.is_nested for tensor in operands)):
+    if rule is None:
         return None
-    return 0 if rule.macs is None else rule.macs(args, out)
+    if rule.macs is None:
+        return 0
+    if rule.macs not in TAKE_NESTED and any(tensor.is_nested for tensor in operands):
+        return None
+    return rule.macs(args, out)
 
 
 def _flops(rule: Rule | None, args: Sequence[Any], out: Any) -> int:
