@@ -68,7 +68,9 @@ class JtopMeter(SampledPowerMeter):
                 period_s=period_s if background else None,
                 notes=_notes(total),
             )
-            self.read()
+            trial = self.read()
+            if trial.reason is not None:
+                raise MeterUnavailableError(trial.reason)
         except MeterUnavailableError:
             self._feed.close()
             raise
