@@ -1,6 +1,8 @@
 """What an NVIDIA board runs at just now: temperature, clocks, limit, and what holds its clocks down."""
 
+import contextlib
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from gearshift.errors import MeterUnavailableError
 from gearshift.profiler.meters.nvml_device import NvmlDevice
@@ -26,7 +28,7 @@ _REASONS = {
 def board_conditions(board: NvmlDevice) -> Mapping[str, Callable[[], object]]:
     """Give, for each field of `Conditions`, the call that reads it; each may raise MeterUnavailableError."""
     return {
-        "temperature_c": lambda: float(board.ask("nvmlDeviceGetTemperature", _CORE_SENSOR)),
+        "temperature_c": lambda: _temperature_c(board),
         "clock_mhz": lambda: float(board.ask("nvmlDeviceGetClockInfo", _SM_CLOCK)),
         "memory_clock_mhz": lambda: float(board.ask("nvmlDeviceGetClockInfo", _MEMORY_CLOCK)),
         "power_limit_w": lambda: watts_from_milliwatts(board.ask("nvmlDeviceGetEnforcedPowerLimit")),
@@ -41,8 +43,22 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     return (*named, f"unknown_0x{unknown:x}") if unknown else named
 
 
+def _temperature_c(board: NvmlDevice) -> float:
+    # the first is to go with CUDA 14
+    return float(_either(board, "nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV", _CORE_SENSOR))
+
+
 def _throttle_bits(board: NvmlDevice) -> int:
+    # drivers before 535 know only the second
+    newer, older = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
+    return int(_either(board, newer, older))
+
+
+def _either(board: NvmlDevice, first: str, second: str, *arguments: object) -> Any:
+    """Call the first function, or the second where that fails; the first one's reason is the one given."""
     try:
-        return int(board.ask("nvmlDeviceGetCurrentClocksEventReasons"))
-    except MeterUnavailableError:  # drivers before 535 know only the older name
-        return int(board.ask("nvmlDeviceGetCurrentClocksThrottleReasons"))
+        return board.ask(first, *arguments)
+    except MeterUnavailableError as error:
+        with contextlib.suppress(MeterUnavailableError):
+            return board.ask(second, *arguments)
+        raise error

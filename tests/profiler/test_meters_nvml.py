@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,14 +17,26 @@ from typing import Any, Protocol
 
 import pynvml
 import pytest
+import torch
 
 from gearshift.errors import MeterUnavailableError
-from gearshift.profiler.meters import MeterStatus, NvmlMeter, Seams, discover, visible_board
+from gearshift.profiler.meters import (
+    MeterStatus,
+    NvmlMeter,
+    Seams,
+    discover,
+    open_meter,
+    read_conditions,
+    visible_board,
+)
+from gearshift.profiler.meters.conditions import FIELDS
+from gearshift.profiler.meters.nvml_conditions import throttle_reasons
 from gearshift.profiler.meters.nvml_device import as_text, driver_version
 
 STUB = Path(__file__).with_name("nvml_stub.c")
-NOT_SUPPORTED, LIBRARY_NOT_FOUND, UNKNOWN, NOT_READY, DRIVER_NOT_LOADED = 3, 12, 999, 27, 9
+NOT_SUPPORTED, LIBRARY_NOT_FOUND, UNKNOWN, NOT_READY, DRIVER_NOT_LOADED, GPU_IS_LOST = 3, 12, 999, 27, 9, 15
 USAGE, AVERAGE, INSTANT = range(3)
+CUDA = torch.device("cuda", 0)
 
 
 class Clock:
@@ -44,6 +57,10 @@ class Library(Protocol):
     def limit(self, board: int, limit_mw: int) -> None: ...
     def energy(self, board: int, energy_mj: int, status: int = 0) -> None: ...
     def power(self, board: int, kind: int, power_mw: int, status: int = 0) -> None: ...
+    def slice(self, board: int, place: int, uuid: bytes) -> None: ...
+    def process(self, board: int, pid: int) -> None: ...
+    def throttle(self, board: int, bits: int) -> None: ...
+    def conditions(self, board: int, status: int) -> None: ...
     def users(self) -> int: ...
 
 
@@ -54,6 +71,10 @@ class Board:
     limit_mw: int = 400_000
     energy: tuple[int, int] = (1_000_000, 0)
     power: list[tuple[int, int]] = field(default_factory=lambda: [(50_000, 0)] * 3)
+    slices: dict[int, "Board"] = field(default_factory=dict)
+    pids: list[int] = field(default_factory=list)
+    throttle: int = 0
+    conditions: int = 0
 
 
 class PythonLibrary:
@@ -79,6 +100,18 @@ class PythonLibrary:
 
     def power(self, board: int, kind: int, power_mw: int, status: int = 0) -> None:
         self.boards[board].power[kind] = (power_mw, status)
+
+    def slice(self, board: int, place: int, uuid: bytes) -> None:
+        self.boards[board].slices[place] = Board(uuid.decode())
+
+    def process(self, board: int, pid: int) -> None:
+        self.boards[board].pids.append(pid)
+
+    def throttle(self, board: int, bits: int) -> None:
+        self.boards[board].throttle = bits
+
+    def conditions(self, board: int, status: int) -> None:
+        self.boards[board].conditions = status
 
     def users(self) -> int:
         return self.open
@@ -128,6 +161,31 @@ class PythonLibrary:
         readings = [board.power[AVERAGE if identifier == 185 else INSTANT] for identifier in fields]
         return [SimpleNamespace(nvmlReturn=s, value=SimpleNamespace(uiVal=mw)) for mw, s in readings]
 
+    def nvmlDeviceGetMigMode(self, board: Board) -> list[int]:  # noqa: N802
+        return [int(bool(board.slices)), 0]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, board: Board) -> int:  # noqa: N802
+        return 3
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, board: Board, place: int) -> Board:  # noqa: N802
+        self._check(0 if place in board.slices else 6)
+        return board.slices[place]
+
+    def nvmlDeviceGetComputeRunningProcesses(self, board: Board) -> list[SimpleNamespace]:  # noqa: N802
+        return [SimpleNamespace(pid=pid) for pid in board.pids]
+
+    def nvmlDeviceGetTemperature(self, board: Board, sensor: int) -> int:  # noqa: N802
+        self._check(board.conditions)
+        return {0: 61}[sensor]
+
+    def nvmlDeviceGetClockInfo(self, board: Board, kind: int) -> int:  # noqa: N802
+        self._check(board.conditions)
+        return {1: 1410, 2: 1593}[kind]
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, board: Board) -> int:  # noqa: N802
+        self._check(board.conditions)
+        return board.throttle
+
     def _check(self, status: int) -> None:
         if status:
             raise pynvml.NVMLError(status)
@@ -158,6 +216,19 @@ class SharedLibrary:
 
     def power(self, board: int, kind: int, power_mw: int, status: int = 0) -> None:
         self.library.stub_power(board, kind, power_mw, status)
+
+    def slice(self, board: int, place: int, uuid: bytes) -> None:
+        self.kept.append(uuid)
+        self.library.stub_slice(board, place, ctypes.c_char_p(uuid))
+
+    def process(self, board: int, pid: int) -> None:
+        self.library.stub_process(board, pid)
+
+    def throttle(self, board: int, bits: int) -> None:
+        self.library.stub_throttle(board, ctypes.c_ulonglong(bits))
+
+    def conditions(self, board: int, status: int) -> None:
+        self.library.stub_conditions_status(board, status)
 
     def users(self) -> int:
         return int(self.library.stub_users())
@@ -485,6 +556,160 @@ class TestChoice:
         assert meter.board.limit_w is None
         assert meter.board.ceiling_w == 3000.0
 
+    def test_a_board_lost_in_mid_run_costs_its_window_and_says_what_helps(
+        self, library: Library, open_board: Callable[..., NvmlMeter], clock: Clock
+    ) -> None:
+        library.reset(boards=2)
+        lost, good = open_board(0), open_board(1)
+        with lost.window() as first, good.window() as second:
+            clock.now_s += 1.0
+            library.energy(0, 0, GPU_IS_LOST)
+            library.energy(1, 1_030_000)
+        assert first.energy_j is None
+        assert "the board fell off the bus: reboot" in (first.reason or "")
+        assert second.energy_j == 30.0
+
+    def test_processes_on_the_board_are_named(self, library: Library, open_board: Callable[..., NvmlMeter]) -> None:
+        assert open_board().compute_processes() == ()
+        library.process(0, 4321)
+        library.process(0, 17)
+        assert open_board().compute_processes() == (4321, 17)
+
+    def test_a_counter_states_its_period_and_step(
+        self, library: Library, open_board: Callable[..., NvmlMeter], clock: Clock
+    ) -> None:
+        with open_board().window() as w:
+            clock.now_s += 1.0
+            library.energy(0, 1_001_000)
+        assert w.measurement is not None
+        assert (w.measurement.period_s, w.measurement.resolution_s, w.measurement.resolution_j) == (0.1, 0.1, 0.001)
+        assert (w.period_s, w.resolution_s, w.resolution_j) == (0.1, 0.1, 0.001)
+
+
+class TestSlices:
+    """A MIG slice has no meter: the board's is taken, and both say so."""
+
+    @pytest.fixture(autouse=True)
+    def two_boards(self, library: Library) -> None:
+        library.reset(boards=2)
+        library.slice(1, 0, b"MIG-1111-2222")
+        library.slice(1, 2, b"MIG-3333-4444")
+
+    @pytest.mark.parametrize(
+        "target", ["MIG-3333-4444", "MIG-1111", "GPU-3333-4444", "MIG-GPU-bbbb-1/7/0", "MIG-GPU-bbbb-1/8/0"]
+    )
+    def test_the_board_of_a_slice_is_measured(
+        self, library: Library, open_board: Callable[..., NvmlMeter], clock: Clock, target: str
+    ) -> None:
+        meter = open_board(target)
+        with meter.window() as w:
+            clock.now_s += 1.0
+            library.energy(1, 1_050_000)
+        assert (meter.name, w.energy_j) == ("nvml:1", 50.0)
+        assert meter.boundary.endswith("split into MIG slices, all of them included")
+        assert "is a MIG slice without a meter of its own: this is the energy of its whole board" in meter.notes[0]
+
+    def test_a_board_named_itself_has_no_such_note(self, open_board: Callable[..., NvmlMeter]) -> None:
+        assert open_board("GPU-bbbb-1").notes == ()
+        assert open_board(0).boundary.endswith("other boards)")
+
+    @pytest.mark.parametrize("target", ["MIG-9999", "MIG-GPU-zzzz/1/0"])
+    def test_an_unknown_slice_is_refused(
+        self, library: Library, open_board: Callable[..., NvmlMeter], target: str
+    ) -> None:
+        with pytest.raises(MeterUnavailableError, match=f"no board or MIG slice with UUID '{target}'"):
+            open_board(target)
+        assert library.users() == 0
+
+    @pytest.mark.parametrize(
+        ("visible", "uuid"),
+        [("MIG-3333-4444", None), ("0,MIG-1111-2222", None), ("MIG-3333-4444", "GPU-3333-4444")],
+    )
+    def test_a_slice_in_cuda_visible_devices_is_followed_to_its_board(
+        self, library: Library, visible: str, uuid: str | None
+    ) -> None:
+        seams = Seams(
+            binding=library.binding,
+            is_hip=False,
+            environ={"CUDA_VISIBLE_DEVICES": visible},
+            uuid_of=lambda _: uuid,
+        )
+        meter = open_meter("nvml", device=torch.device("cuda", visible.count(",")), seams=seams)
+        assert meter.name == "nvml:1"
+        meter.close()
+
+
+class TestConditions:
+    def seams(self, library: Library, tmp_path: Path) -> Seams:
+        return Seams(binding=library.binding, is_hip=False, environ={}, uuid_of=lambda _: None, root=tmp_path)
+
+    def test_all_of_them(self, library: Library, tmp_path: Path) -> None:
+        found = read_conditions(CUDA, self.seams(library, tmp_path))
+        assert (found.temperature_c, found.clock_mhz, found.memory_clock_mhz) == (61.0, 1410.0, 1593.0)
+        assert (found.power_limit_w, found.throttle_reasons, found.missing) == (400.0, (), {})
+        assert library.users() == 0
+
+    @pytest.mark.parametrize(
+        ("bits", "names"),
+        [
+            (0x0, ()),
+            (0x1, ()),
+            (0x4, ("sw_power_cap",)),
+            (0x1 | 0x20 | 0x40, ("sw_thermal_slowdown", "hw_thermal_slowdown")),
+            (0x8 | 0x80, ("hw_slowdown", "hw_power_brake_slowdown")),
+            (0x4 | 0x8000, ("sw_power_cap", "unknown_0x8000")),
+        ],
+    )
+    def test_throttle_reasons_have_names(
+        self, library: Library, tmp_path: Path, bits: int, names: tuple[str, ...]
+    ) -> None:
+        library.throttle(0, bits)
+        assert read_conditions(CUDA, self.seams(library, tmp_path)).throttle_reasons == names
+
+    def test_every_reason_of_the_real_binding_has_a_name(self) -> None:
+        bits = {
+            getattr(pynvml, name) for name in dir(pynvml) if re.match("nvmlClocks(Event|Throttle)Reason[A-Z]", name)
+        }
+        singles = [bit for bit in bits if bit.bit_count() == 1 and bit != 1]
+        assert len(singles) >= 10
+        assert not [name for bit in singles for name in throttle_reasons(bit) if name.startswith("unknown")]
+
+    def test_an_older_driver_tells_reasons_by_the_older_name(self, tmp_path: Path) -> None:
+        double = PythonLibrary()
+
+        def unknown(board: Board) -> int:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+        double.nvmlDeviceGetCurrentClocksEventReasons = unknown  # type: ignore[method-assign]
+        double.nvmlDeviceGetCurrentClocksThrottleReasons = lambda board: 0x4  # type: ignore[attr-defined]
+        assert read_conditions(CUDA, self.seams(double, tmp_path)).throttle_reasons == ("sw_power_cap",)
+
+    def test_what_is_not_supported_is_unknown_with_the_reason(self, library: Library, tmp_path: Path) -> None:
+        library.conditions(0, NOT_SUPPORTED)
+        found = read_conditions(CUDA, self.seams(library, tmp_path))
+        assert (found.temperature_c, found.throttle_reasons, found.power_limit_w) == (None, None, 400.0)
+        assert set(found.missing) == {"temperature_c", "clock_mhz", "memory_clock_mhz", "throttle_reasons"}
+        assert all("Not Supported" in why for why in found.missing.values())
+
+    def test_a_library_that_does_not_start_is_no_exception(self, library: Library, tmp_path: Path) -> None:
+        library.reset(init_status=LIBRARY_NOT_FOUND)
+        found = read_conditions(CUDA, self.seams(library, tmp_path))
+        assert set(found.missing) == set(FIELDS)
+        assert "install the NVIDIA driver" in found.missing["clock_mhz"]
+
+    def test_sysfs_tells_what_a_jetson_s_nvml_does_not(self, library: Library, tmp_path: Path) -> None:
+        library.conditions(0, NOT_SUPPORTED)
+        for file, value in (
+            ("sys/class/thermal/thermal_zone0/type", "gpu-thermal"),
+            ("sys/class/thermal/thermal_zone0/temp", "48500"),
+            ("sys/class/devfreq/17000000.gpu/cur_freq", "918000000"),
+        ):
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(value)
+        found = read_conditions(CUDA, self.seams(library, tmp_path))
+        assert (found.temperature_c, found.clock_mhz) == (48.5, 918.0)
+        assert set(found.missing) == {"memory_clock_mhz", "throttle_reasons"}
+
 
 class TestNames:
     @pytest.mark.parametrize(
@@ -557,6 +782,8 @@ class TestVisibleBoards:
             ("GPU-bbbb-1", 0, "GPU-bbbb-1"),
             ("0,GPU-cccc", 1, "GPU-cccc"),
             ("1,-1,2", 0, 1),
+            ("MIG-1111-2222", 0, "MIG-1111-2222"),
+            ("1,MIG-GPU-bbbb-1/7/0", 1, "MIG-GPU-bbbb-1/7/0"),
         ],
     )
     def test_the_board_behind_a_cuda_device(self, visible: str | None, cuda_index: int, board: int | str) -> None:
