@@ -138,7 +138,7 @@ def _consumed(run: Run, meter: Meter, idle: IdlePower) -> Consumed:
         idle_uncertainty_w=idle.uncertainty_w,
         windows=windows if gross_j is not None else [],
         least_window_s=window_length_s(run.seconds, meter.precision.resolution_s),
-        why_no_windows=None if windows else "the run holds no whole window between its first and last power sample",
+        why_no_windows=None if windows else "no whole window within the power samples",
         period_s=meter.precision.resolution_s,
         budgets=len(run.budgets),
     )
