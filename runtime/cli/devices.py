@@ -30,6 +30,7 @@ from gearshift.profiler.meters.kept_idle import kept_idle_of
 from gearshift.runtime.cli.output import JsonTarget, check_targets, emit_json, show, tell
 from gearshift.units import format_quantity
 
+PERIOD_SECONDS = 5.0
 Found = dict[torch.device, DeviceIdentity]
 
 
@@ -106,7 +107,7 @@ def _watch(devices: Found, seams: Seams) -> dict[str, ObservedPeriod]:
     for _, meter in _sensors(devices, seams):
         if isinstance(meter, BaseMeter) and meter.name not in watched:
             tell(f"watching {meter.name}")
-            watched[meter.name] = observe_period(meter)
+            watched[meter.name] = observe_period(meter, PERIOD_SECONDS)
     return watched
 
 
@@ -116,7 +117,7 @@ def _measure_idle(devices: Found, seams: Seams, store: DeviceStore, seconds: flo
     for identity, meter in _sensors(devices, seams):
         if meter.name not in measured:
             tell(f"measuring idle power with {meter.name} for {seconds:g} s")
-            measured[meter.name] = measure_quiet_idle(meter, seconds)
+            measured[meter.name] = measure_quiet_idle(meter, seconds, root=seams.root)
         problem = keep_idle(measured[meter.name], meter, identity, store)
         if problem is not None:
             tell(f"idle power of {meter.name} is not kept: {problem}")
