@@ -12,9 +12,9 @@ The convention, one line each:
 * A complex number is two numbers; multiplying two takes 6.
 
 None of this is in `macs`, and nothing of `macs` is in this: a bias, for instance, is where the first sum of a
-multiply-accumulate starts, and free, unless PyTorch adds it in a call of its own. Other counters choose other coefficients (fvcore: 1 per tap, 5 per
-element of a layer norm, 0 for activations; FlopCounterMode: 0 for all of this); `benchmarks/counters.py` shows
-the differences by arithmetic.
+multiply-accumulate starts, and free, unless PyTorch adds it in a call of its own. Other counters choose other
+coefficients (fvcore: 1 per tap, 5 per element of a layer norm, 0 for activations; FlopCounterMode: 0 for all of
+this); `benchmarks/counters.py` shows the differences by arithmetic.
 
 `FORMULAS` is keyed by qualified name as the table in `gearshift.profiler.operators` is, and is read there.
 Formulas take positional arguments as the schema lists them, keyword-only ones behind them.

@@ -3,7 +3,8 @@
 Autograd numbers its nodes as the forward pass makes them, one thread at a time, and makes a call's node before
 it runs the call. So the newest number, read while a call runs, is that call's node, and the number of the node
 that is running in a backward pass leads back to it. Of several calls that share a number the first made the
-node; the others need no gradient. What accumulates gradients has no number, and belongs to no module.
+node; the others need no gradient. Functions with a backward of their own run their forward without gradients,
+so whether gradients are on says nothing. What accumulates gradients has no number, and belongs to no module.
 """
 
 from dataclasses import dataclass

@@ -120,11 +120,11 @@ class CallRecorder:
         """Return the type of a call that has just run, and the module that it belongs to."""
         operator_type, module = self._type(rule, operands, out), self._path.name
         origin = self._origins.current()
-        if origin is not None:  # a module may be running here too, computing again what was not kept
-            is_gradient = operator_type is OperatorType.MATMUL and origin.operator_type is OperatorType.LINEAR
-            return OperatorType.LINEAR if is_gradient else operator_type, module or origin.module
-        if torch.is_grad_enabled():
-            self._origins.note(module, operator_type)
+        if origin is not None:
+            module = module or origin.module  # a module is running where a checkpoint computes again
+            if operator_type is OperatorType.MATMUL and origin.operator_type is OperatorType.LINEAR:
+                operator_type = OperatorType.LINEAR
+        self._origins.note(module, operator_type)
         return operator_type, module
 
     def _type(self, rule: Rule | None, operands: Sequence[torch.Tensor], out: Any) -> OperatorType:
