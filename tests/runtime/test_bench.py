@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,15 @@ from gearshift.paths.data import CAMVID_CLASSES, SceneStream, normalise
 from gearshift.profiler import count
 from gearshift.profiler.device import identify
 from gearshift.profiler.meters import CpuTimeEstimate, Meter, NullMeter
+from gearshift.profiler.meters.conditions import Conditions
 from gearshift.profiler.meters.cpu_info import CpuInfo
 from gearshift.runtime.bench import bench as bench_module
 from gearshift.runtime.bench.bench import BenchRequest, run_bench
 from gearshift.runtime.bench.scenario import BudgetStep, Load, Scenario
+from gearshift.runtime.carbon import given_intensity
 from gearshift.runtime.report import html
 from gearshift.runtime.report.document import checked
+from gearshift.runtime.report.energy.model import EnergyReport
 
 FPS, SECONDS, BASELINE_SECONDS, PICTURES = 20.0, 1.6, 0.6, 4
 PARTS = {
@@ -247,6 +251,116 @@ def test_the_circumstances_are_told(document: Document, small_bundle: Path) -> N
     assert document["meter"]["idle_how"] == "constant of the estimate"
 
 
+# The energy report.
+
+
+def test_the_energy_report_is_that_of_the_runs(document: Document, read_strict_json: StrictJson) -> None:
+    report = EnergyReport.model_validate(read_strict_json(to_json(document["energy_report"])))
+    assert report.model_dump(mode="json") == document["energy_report"]
+    pairs = [(document["run"], report.run), *((run, report.baselines[n]) for n, run in document["baselines"].items())]
+    for run, found in pairs:
+        assert found.gross_j == run["energy"]["gross_j"]
+        assert found.gross_j_per_frame.value_j == pytest.approx(run["energy"]["gross_j_per_frame"])
+        assert found.net_j_per_frame.value_j == pytest.approx(run["energy"]["net_j_per_frame"])
+        assert found.path == run.get("path")
+        assert (found.frames, found.switches.count) == (run["frames"], run["switches"])
+        assert found.deadlines.dropped == run["dropped"]
+        latency, quality = run["latency_ms"], run["quality"]
+        assert (found.latency.p50_ms, found.latency.p95_ms, found.latency.n) == (
+            latency["p50"],
+            latency["p95"],
+            run["frames"],
+        )
+        assert (found.quality.value, found.quality.metric) == (quality["value"], quality["metric"])
+        assert sum(domain.energy_j or 0.0 for domain in found.domains) == pytest.approx(found.gross_j)
+    assert report.meter.source == "measured:test"
+    assert report.setting.dtype == "float32"
+    assert (report.idle.power_w, report.idle.how) == (document["meter"]["idle_power_w"], "constant of the estimate")
+    assert (report.grid, report.run.co2e) == (None, None), "no emissions unless asked for"
+    started = [datetime.fromisoformat(run.started or "") for run in (report.run, *report.baselines.values())]
+    assert started == sorted(started)
+
+
+def test_windows_of_the_run_are_told(document: Document) -> None:
+    found = EnergyReport.model_validate(document["energy_report"]).run
+    frames = 20 * SECONDS
+    assert 1 <= found.windows.n <= frames / 20 + 1
+    assert (found.windows.shortest_s or 0) >= 1
+    assert found.gross_j_per_frame.n_windows == found.windows.n
+
+
+def test_the_interval_of_quality_lies_about_its_value(document: Document) -> None:
+    for run in runs_of(document):
+        quality = run["quality"]
+        assert quality["pictures"] == PICTURES
+        assert 0 <= quality["ci95_low"] <= quality["value"] + 0.05
+        assert quality["value"] - 0.05 <= quality["ci95_high"] <= 1
+        assert quality["ci95_low"] < quality["ci95_high"]
+
+
+def test_one_picture_gives_no_interval_of_quality(small_bundle: Path) -> None:
+    quality = bench(small_bundle, "500ms", pictures=1, seconds=0.3)["energy_report"]["run"]["quality"]
+    assert (quality["ci95_low"], quality["ci_reason"]) == (None, "one picture: an interval needs two or more")
+
+
+def test_emissions_are_worked_out_where_a_grid_is_given(small_bundle: Path) -> None:
+    found = bench(small_bundle, "500ms", seconds=0.3, baseline_seconds=0.2, grid=given_intensity(350.0, "a test"))
+    report = EnergyReport.model_validate(found["energy_report"])
+    assert report.grid is not None
+    assert (report.grid.source, report.grid.g_per_kwh) == ("a test", 350.0)
+    for run in (report.run, *report.baselines.values()):
+        assert run.co2e is not None
+        assert run.co2e.g_total == pytest.approx((run.gross_j or 0.0) / 3.6e6 * 350)
+        assert run.co2e.g_per_1000_frames == pytest.approx(1000 * (run.co2e.g_total or 0.0) / run.frames)
+        assert run.co2e.estimated is False
+
+
+def test_what_a_change_of_path_costs_is_measured_with_the_other_costs(small_bundle: Path) -> None:
+    script = Scenario(
+        seconds=0.8, budgets=[BudgetStep(at_s=at, budget=[text]) for at, text in ((0, "500ms"), (0.4, "0.001ms"))]
+    )
+    told: list[str] = []
+    request = request_of(small_bundle, scenario=script, calibrate=True)
+    found = run_bench(request, Sensor(), told.append)
+    switches = found["energy_report"]["run"]["switches"]
+    assert switches["count"] >= 1
+    assert switches["energy"]["n"] == switches["time"]["n"] == 2
+    assert any(line.startswith("measuring what a change between ") for line in told)
+    assert "alternating at every frame" in switches["energy"]["method"]
+
+    found = run_bench(replace(request, calibrate=False), Sensor())
+    energy = found["energy_report"]["run"]["switches"]["energy"]
+    assert (energy["value_j"], energy["reason"]) == (None, "not measured: no costs were measured here, as asked")
+
+
+def test_conditions_are_read_before_and_after_every_run(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heat = iter(range(40, 90))
+
+    def read(_: torch.device) -> Conditions:
+        return Conditions(
+            temperature_c=float(next(heat)),
+            clock_mhz=None,
+            memory_clock_mhz=None,
+            power_limit_w=None,
+            throttle_reasons=("hot",),
+            missing=dict.fromkeys(("clock_mhz", "memory_clock_mhz", "power_limit_w"), "not here"),
+        )
+
+    monkeypatch.setattr(bench_module, "read_conditions", read)
+    report = bench(small_bundle, "500ms", seconds=0.2, baseline_seconds=0.1)["energy_report"]
+    pairs = [
+        (run["conditions_before"], run["conditions_after"]) for run in (report["run"], *report["baselines"].values())
+    ]
+    # The best single path is the lossless one, which runs once.
+    assert [(before["temperature_c"], after["temperature_c"]) for before, after in pairs] == [
+        (40, 41),
+        (42, 43),
+        (44, 45),
+        (44, 45),
+    ]
+    assert pairs[0][0]["throttle_reasons"] == ["hot"]
+
+
 # Budgets.
 
 
@@ -341,6 +455,11 @@ def test_without_a_meter_energy_is_null_and_says_why(
         energy = run["energy"]
         assert (energy["gross_j_per_frame"], energy["net_j_per_frame"], energy["power_w"]) == (None, None, None)
         assert energy["reason"] == "no sensor: plug one in"
+    for run in (found["energy_report"]["run"], *found["energy_report"]["baselines"].values()):
+        assert run["gross_j_per_frame"]["value_j"] is None
+        assert run["gross_j_per_frame"]["reason"] == "no sensor: plug one in"
+        assert run["switches"]["energy"]["value_j"] is None
+    assert found["energy_report"]["meter"]["method"] == "none"
     assert found["meter"]["idle_power_w"] is None
     assert found["trace"]["power_w"] == []
     for row in found["frontier"]:

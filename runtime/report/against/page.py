@@ -126,7 +126,8 @@ def _note(found: Comparison, run: str) -> str:
             ways.setdefault(one.ratio.how, []).append(one.name)
     how = "; ".join(f"{', '.join(names)}: {way}" for way, names in ways.items())
     text = f"Intervals of B / A: {how}." if how else "No ratio has an interval: the runs hold no spread."
-    return f"Small print: 95 % intervals. {text} An interval says nothing of the sensors' own errors, which cancel only on one meter."
+    errors = "An interval says nothing of the sensors' own errors, which cancel only on one meter."
+    return f"Small print: 95 % intervals. {text} {errors}"
 
 
 def _ratios(found: Comparison) -> Plot:

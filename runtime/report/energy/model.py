@@ -72,7 +72,8 @@ class Windows(_Part):
     shortest_s: Number
     longest_s: Number
     meter_periods: Number
-    """Of the meter, within the shortest window; null for a meter that reads continuously, or without windows."""
+    """How many times the meter's `resolution_s` the shortest window lasts; null for a meter that reads
+    continuously, or without windows."""
     too_short: bool | None
     """Whether a window holds fewer than 10 meter periods, so that the sensor's steps enter the spread."""
     independent: bool | None
@@ -279,17 +280,23 @@ class EnergyMeter(_Part):
     boundary: str
     """What the energy includes and what it excludes."""
     period_s: Number
-    """Between fresh readings, or over which the sensor averages; 0 where readings are continuous."""
-    period_is: str
+    """Between fresh readings; null where they are continuous, or it is not known."""
+    resolution_s: Number
+    """The shortest window that it resolves: its period or the time over which it averages, the longer; 0 where
+    readings are continuous."""
+    resolution_is: str
+    """What `resolution_s` is."""
+    resolution_j: Number
+    """The smallest step of energy that it tells; null where power is sampled, or it is not known."""
     relative_uncertainty: Number
     """Systematic error of the sensor, as a share; an assumption that the meter states."""
     reason: str | None = None
-    """Why `period_s` and `relative_uncertainty` are null."""
+    """Why `resolution_s` and `relative_uncertainty` are null."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _says_why(self) -> Self:
-        _either(self.period_s, self.reason, "period_s")
+        _either(self.resolution_s, self.reason, "resolution_s")
         _either(self.relative_uncertainty, self.reason, "relative_uncertainty")
         return self
 

@@ -65,7 +65,7 @@ def meter_rows(report: EnergyReport) -> list[tuple[str, str]]:
     rows = [
         ("Meter", ", ".join(part for part in (meter.name, meter.source, kind) if part)),
         ("Boundary", meter.boundary),
-        ("Meter period", _period(report)),
+        ("Resolution", _resolution(report)),
         ("Sensor", _sensor(report)),
         ("Idle power", _idle(report)),
         ("Window", f"{report.run.windows.how}; at least {trimmed(report.run.windows.least_s)} s"),
@@ -266,11 +266,16 @@ def _reasons(conditions: ConditionsRecord) -> str:
     return NOT_MEASURED if found is None else ", ".join(found) or "nothing"
 
 
-def _period(report: EnergyReport) -> str:
+def _resolution(report: EnergyReport) -> str:
     meter = report.meter
-    if meter.period_s is None:
+    if meter.resolution_s is None:
         return f"{NOT_MEASURED} ({meter.reason})"
-    return f"{trimmed(meter.period_s)} s, {meter.period_is}" if meter.period_s else meter.period_is
+    parts = [
+        f"{trimmed(meter.resolution_s)} s ({meter.resolution_is})" if meter.resolution_s else meter.resolution_is,
+        "" if meter.period_s is None else f"a fresh reading every {trimmed(meter.period_s)} s",
+        "" if meter.resolution_j is None else f"steps of {quantity(meter.resolution_j, 'J', exact=True)}",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _sensor(report: EnergyReport) -> str:
