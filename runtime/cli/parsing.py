@@ -16,6 +16,7 @@ from gearshift.runtime.cli.devices import Devices
 from gearshift.runtime.cli.paths import Paths
 from gearshift.runtime.cli.profile import ProfileCommand
 from gearshift.runtime.cli.report import Report
+from gearshift.runtime.cli.survey import SurveyCommand
 
 DESCRIPTION = "Hold a power, energy or latency budget by shifting between paths through a vision model's weights."
 COMMANDS: dict[str, tuple[type, str]] = {
@@ -25,6 +26,7 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "paths": (Paths, "the table of a bundle's paths"),
     "profile": (ProfileCommand, "cost of a model by operator type and module"),
     "report": (Report, "the HTML report of a run that `bench --json` recorded"),
+    "survey": (SurveyCommand, "operator statistics over every architecture of timm or transformers"),
 }
 
 

@@ -25,7 +25,7 @@ from gearshift.runtime.cli import bench as bench_command
 from gearshift.runtime.cli import main
 from tests.conftest import HEIGHT, WIDTH, tiny_segformer
 
-COMMANDS = ("bench", "build", "devices", "paths", "profile", "report")
+COMMANDS = ("bench", "build", "devices", "paths", "profile", "report", "survey")
 SHORT = ("--seconds", "0.3", "--fps", "20", "--pictures", "2", "--baseline-seconds", "0.1", "--no-calibrate")
 ESTIMATE = ("--meter", "cpu-time")
 
@@ -139,7 +139,7 @@ def test_the_version(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "Expected one of {bench, build, devices, paths, profile, report}; see `runtime --help`"),
+        ((), "Expected one of {bench, build, devices, paths, profile, report, survey}; see `runtime --help`"),
         (("fly",), "Unrecognized options: fly; see `runtime --help`"),
         (("bench", "--bugdet", "60W"), "did you mean --budget?; see `runtime bench --help`"),
         (("bench", "--budget"), "see `runtime bench --help`"),
