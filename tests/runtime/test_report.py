@@ -22,8 +22,11 @@ from gearshift.runtime.bench.bench import REPORT_SCHEMA
 from gearshift.runtime.bench.drive import Run, Served
 from gearshift.runtime.bench.summary import summarise
 from gearshift.runtime.budget import Budget
+from gearshift.runtime.carbon import given_intensity
 from gearshift.runtime.report import document as shapes
-from gearshift.runtime.report import html, page, read_run, terminal
+from gearshift.runtime.report import energy_report, html, page, read_run, terminal, with_emissions
+from gearshift.runtime.report.energy.older import NOT_KEPT, NOT_TRACED
+from gearshift.runtime.report.energy.spread import spread_of, stretches
 from gearshift.runtime.report.names import names
 from gearshift.runtime.report.tags import tag
 from gearshift.runtime.report.words import number, percent, quantity, shortened
@@ -266,6 +269,13 @@ def unmeasured(document: Document) -> Document:
 
 
 @pytest.fixture
+def emitting(several: Document) -> Document:
+    """With an energy report of its own, and emissions."""
+    made = with_emissions(several, given_intensity(350.0, "the plant next door"))
+    return json.loads(json.dumps({**made, "schema_version": REPORT_SCHEMA}))
+
+
+@pytest.fixture
 def without_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves plotly's five megabytes out of pages, for tests that look at the rest."""
     monkeypatch.setattr(page, "get_plotlyjs", lambda: "")
@@ -415,10 +425,12 @@ def attempt(document: Document) -> tuple[str, str | None]:
 
 
 @pytest.mark.usefixtures("without_plotly")
-def test_any_figure_may_be_missing(several: Document) -> None:
+@pytest.mark.parametrize("which", ["several", "emitting"])
+def test_any_figure_may_be_missing(which: str, request: pytest.FixtureRequest) -> None:
     """Null in place of any number is shown as missing, or refused in one line; never None, nan or a crash."""
     tried: set[tuple[Any, ...]] = set()
     accepted = 0
+    several = request.getfixturevalue(which)
     for place, value in leaves(several):
         kind = tuple("any" if isinstance(key, int) else key for key in place)
         if not isinstance(value, float) or kind in tried:
@@ -488,19 +500,23 @@ def test_costs_are_in_per_cent_of_the_stock_path(document: Document) -> None:
 
 
 EVIL = '</script><script>x=1</script><img src=x onerror="x">&quot;\'"><b>[red]%{x}\x1b[31m'
-STRUCTURE = frozenset({"report", "roles"})
+STRUCTURE = frozenset({"report", "roles", "method"})
 
 
 @pytest.mark.usefixtures("without_plotly")
-def test_texts_of_the_document_stay_texts(several: Document) -> None:
+@pytest.mark.parametrize("which", ["several", "emitting"])
+def test_texts_of_the_document_stay_texts(which: str, request: pytest.FixtureRequest) -> None:
     """Whatever stands in a document's strings, the page has the same elements, the terminal no codes."""
-    clean = Elements(html(several))
-    evil = several
-    for place, value in leaves(several):
+    evil = request.getfixturevalue(which)
+    clean = Elements(html(evil))
+    for place, value in leaves(evil):
         if isinstance(value, str) and not STRUCTURE & set(place):
             evil = put(evil, place, value + EVIL)
     evil["baselines"][f"another{EVIL}"] = evil["baselines"]["best single path"]
     evil["where_cost_goes"][f"another{EVIL}"] = evil["where_cost_goes"]["stock"]
+    if which == "emitting":
+        fixed = evil["energy_report"]["baselines"]
+        fixed[f"another{EVIL}"] = fixed["best single path"]
     found = Elements(html(evil))
     for element in ("script", "style", "img", "b", "iframe"):
         assert found.tags[element] == clean.tags[element]
@@ -522,6 +538,70 @@ def test_tags_escape_text_and_attributes_but_not_what_they_made() -> None:
     assert tag("p", inner, None, "x", class_='a"b', data_label="c") == (
         '<p class="a&quot;b" data-label="c"><b>&lt;&amp;&gt;</b>x</p>'
     )
+
+
+# The energy report
+
+
+@pytest.mark.usefixtures("without_plotly")
+def test_an_older_document_has_an_energy_report_as_far_as_it_goes(document: Document) -> None:
+    found = energy_report(document)
+    run, trace = found["run"], document["trace"]
+    assert run["gross_j"] == pytest.approx(8 * 0.421)
+    assert run["gross_j_per_frame"]["value_j"] == pytest.approx(0.421)
+    assert run["net_j_per_frame"]["value_j"] == pytest.approx(0.421 - 0.8 * 4 / 8)
+    windows = stretches(trace["start_s"], trace["power_end_s"], trace["power_w"][1:], 1.0)
+    spread = spread_of([window.gross_j() for window in windows])
+    assert len(windows) == 3
+    assert run["gross_j_per_frame"]["mean_j"] == pytest.approx(spread.mean)
+    assert run["gross_j_per_frame"]["ci95_low_j"] == pytest.approx(spread.low)
+    assert found["baselines"]["stock"]["gross_j_per_frame"]["spread_reason"] == NOT_TRACED
+    assert run["conditions_before"]["missing"]["temperature_c"] == NOT_KEPT
+    assert (run["deadlines"]["misses"], run["deadlines"]["reason"]) == (None, NOT_KEPT)
+    assert (found["grid"], run["co2e"]) == (None, None)
+    text = Elements(html(document)).text
+    assert "Energy report" in text
+    assert NOT_KEPT in text
+
+
+@pytest.mark.usefixtures("without_plotly")
+def test_a_newer_document_must_hold_one(document: Document) -> None:
+    with pytest.raises(InputError, match='key "energy_report" is missing'):
+        html({**document, "schema_version": 2})
+
+
+@pytest.mark.usefixtures("without_plotly")
+def test_emissions_are_shown_where_they_were_asked_for_and_only_there(document: Document) -> None:
+    assert "CO2e" not in Elements(html(document)).text + printed(document)
+    made = with_emissions(document, given_intensity(350.0, "the plant next door"))
+    text, shown = Elements(html(made)).text, printed(made)
+    # 421 J for 1000 frames at 350 g for 3.6 MJ.
+    assert "CO2e per 1000 frames 40.9 mg" in text
+    assert "350 g/kWh, the plant next door, as given, operation only" in text
+    assert "CO2e per 1000 frames 40.9 mg, at 350 g/kWh (the plant next door)" in shown
+    again = with_emissions(made, given_intensity(700.0))
+    assert again["energy_report"]["run"]["co2e"]["g_total"] == pytest.approx(
+        2 * made["energy_report"]["run"]["co2e"]["g_total"]
+    )
+    assert with_emissions(made, None) is made
+
+
+@pytest.mark.usefixtures("without_plotly")
+def test_emissions_of_an_estimate_are_estimates(document: Document) -> None:
+    document["run"]["energy"]["source"] = "estimated:cpu-time"
+    made = with_emissions(document, given_intensity(350.0))
+    assert "CO2e per 1000 frames 40.9 mg estimated" in Elements(html(made)).text
+    assert "mg, estimated, at 350 g/kWh" in printed(made)
+
+
+def test_energy_without_a_meter_has_no_emissions(unmeasured: Document) -> None:
+    found = with_emissions(unmeasured, given_intensity(350.0))["energy_report"]["run"]["co2e"]
+    assert (found["g_total"], found["g_per_1000_frames"], found["reason"]) == (None, None, NO_METER)
+
+
+def test_the_terminal_tells_both_energies_with_their_intervals(document: Document) -> None:
+    [line] = [line for line in printed(document, width=200).splitlines() if line.startswith("energy per frame in mJ")]
+    assert re.search(r"gross 421 \(95 %: \d+ to \d+, n = 3\), net 21\.0 \(95 %: \d+ to \d+, n = 3\)", line), line
 
 
 # Names and words
