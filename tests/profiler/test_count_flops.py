@@ -188,8 +188,8 @@ def test_antialiased_windows_hold_every_tap_that_pytorch_uses(size, wanted, mode
     """Rows first, then columns. A window may also hold taps of weight 0, where the filter is: at most 4."""
 
     def taps(axis: int) -> int:
-        impulses = torch.eye(size[axis], dtype=torch.float64)[:, None, :, None]  # each its own image of width 1
-        answer = F.interpolate(impulses, (wanted[axis], 1), mode=mode, antialias=True)
+        impulses = torch.eye(size[axis], dtype=torch.float64)[None, None]  # one in each column, which stay apart
+        answer = F.interpolate(impulses, (wanted[axis], size[axis]), mode=mode, antialias=True)
         return int((answer != 0).sum())
 
     image = torch.rand(2, 3, *size)
