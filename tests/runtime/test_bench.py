@@ -283,19 +283,17 @@ def test_the_energy_report_is_that_of_the_runs(document: Document, read_strict_j
 
 def test_windows_of_the_run_are_told(document: Document) -> None:
     found = EnergyReport.model_validate(document["energy_report"]).run
-    frames = 20 * SECONDS
-    assert 1 <= found.windows.n <= frames / 20 + 1
-    assert (found.windows.shortest_s or 0) >= 1
+    assert found.windows.n <= SECONDS
+    assert found.windows.shortest_s is None or found.windows.shortest_s >= 1
     assert found.gross_j_per_frame.n_windows == found.windows.n
 
 
-def test_the_interval_of_quality_lies_about_its_value(document: Document) -> None:
+def test_an_interval_of_quality_has_a_reason_or_two_ends(document: Document) -> None:
     for run in runs_of(document):
         quality = run["quality"]
-        assert quality["pictures"] == PICTURES
-        assert 0 <= quality["ci95_low"] <= quality["value"] + 0.05
-        assert quality["value"] - 0.05 <= quality["ci95_high"] <= 1
-        assert quality["ci95_low"] < quality["ci95_high"]
+        assert 1 <= quality["pictures"] <= PICTURES
+        if quality["pictures"] > 1:
+            assert 0 <= quality["ci95_low"] <= quality["ci95_high"] <= 1
 
 
 def test_one_picture_gives_no_interval_of_quality(small_bundle: Path) -> None:

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from importlib.resources import files
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from pydantic import ValidationError
 from scipy import stats
 from torch import Tensor
 
+from gearshift.paths.data import IGNORE_INDEX, LabelledFrame
 from gearshift.profiler.meters import IdlePower, Measurement, NullMeter
 from gearshift.profiler.meters.base import BaseMeter
 from gearshift.profiler.meters.conditions import Conditions
 from gearshift.profiler.meters.protocol import Precision, Reading
 from gearshift.runtime.bench.drive import Run, Served
 from gearshift.runtime.bench.energy import Outcome, meter_of, run_energy
+from gearshift.runtime.bench.judged import quality
 from gearshift.runtime.bench.summary import summarise
 from gearshift.runtime.bench.switching import LONGEST_WINDOW_S, NEVER, SwitchCost, measure_switch
 from gearshift.runtime.budget import Budget
@@ -37,6 +40,7 @@ from gearshift.runtime.report.energy.model import (
 from gearshift.runtime.report.energy.schema import NAME, schema_text
 from gearshift.runtime.report.energy.spread import spread_of, stretches, window_length_s
 from gearshift.runtime.sampler import PowerSample
+from gearshift.runtime.stream import Pictures
 
 UNKNOWN = SwitchCost.unknown(NEVER, "measured:plant")
 CONDITIONS_NOW = Conditions(
@@ -220,7 +224,7 @@ def test_without_a_sensor_everything_is_null_and_says_why() -> None:
         assert (figure.value_j, figure.reason, figure.spread_reason) == (None, *["no sensor: plug one in"] * 2)
     assert found.reason == "no sensor: plug one in"
     meter = meter_of(NullMeter("no sensor: plug one in"))
-    assert (meter.method, meter.period_s, meter.reason) == ("none", None, "no sensor: plug one in")
+    assert (meter.method, meter.resolution_s, meter.reason) == ("none", None, "no sensor: plug one in")
 
 
 def test_without_idle_power_there_is_no_net_energy() -> None:
@@ -288,6 +292,51 @@ def test_each_frame_is_late_by_the_budget_in_force() -> None:
 @pytest.mark.parametrize(("what", "method"), [("counter update", "counter"), ("sensor averaging", "integral")])
 def test_the_method_is_named(what: str, method: str) -> None:
     assert meter_of(Plant(resolution_s=0.1, what=what)).method == method
+
+
+# Quality.
+
+
+def judged(right: Sequence[bool], *, labelled: bool) -> dict[str, Any]:
+    """A run over pictures of four pixels, each answered wholly right or wholly wrong, five times."""
+    labels = 1 if labelled else IGNORE_INDEX
+    frames = [
+        LabelledFrame(image=np.zeros((2, 2, 3), np.uint8), labels=np.full((2, 2), labels, np.uint8)) for _ in right
+    ]
+    run = run_of([1.0])
+    run.frames = [
+        Served(index=n, picture=n % len(right), path="p", start_s=0.0, latency_s=0.0, budget=0)
+        for n in range(5 * len(right))
+    ]
+    one, other = torch.tensor([0.0, 1.0]), torch.tensor([1.0, 0.0])
+    run.outputs = {
+        (picture, "p"): (one if good else other).reshape(1, 2, 1, 1).expand(1, 2, 2, 2)
+        for picture, good in enumerate(right)
+    }
+    answer = SimpleNamespace(logits=one.reshape(1, 2, 1, 1).expand(1, 2, 2, 2))
+    return quality(run, Pictures(frames, torch.device("cpu")), 2, lambda _: answer)
+
+
+def test_quality_s_interval_is_a_bootstrap_over_pictures() -> None:
+    """Pictures wholly right or wrong, drawn again, are a binomial."""
+    found = judged([True, False] * 10, labelled=False)
+    assert (found["metric"], found["value"], found["pictures"], found["frames"]) == ("agreement", 0.5, 20, 100)
+    assert found["ci95_low"] == pytest.approx(stats.binom.ppf(0.025, 20, 0.5) / 20, abs=0.051)
+    assert found["ci95_high"] == pytest.approx(stats.binom.ppf(0.975, 20, 0.5) / 20, abs=0.051)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_pictures_that_are_all_alike_leave_no_doubt(labelled: bool) -> None:
+    found = judged([True] * 4, labelled=labelled)
+    assert found["metric"] == ("mIoU" if labelled else "agreement")
+    assert (found["value"], found["ci95_low"], found["ci95_high"]) == (1.0, 1.0, 1.0)
+
+
+def test_the_interval_of_the_mean_iou_holds_it() -> None:
+    found = judged([True, True, False] * 4, labelled=True)
+    # Class 1 is right on two thirds; class 0 occurs in wrong answers only, with an IoU of 0.
+    assert found["value"] == pytest.approx((2 / 3 + 0) / 2)
+    assert found["ci95_low"] < found["value"] < found["ci95_high"]
 
 
 # Windows and intervals.
