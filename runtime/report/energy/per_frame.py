@@ -122,9 +122,9 @@ def _note(spread: Spread, periods: float | None) -> str:
         )
     if spread.independent is None:
         return f"Too few windows to tell whether neighbours are alike.{few}"
-    found = f"correlation of neighbours {spread.correlation or 0.0:.2f}"
+    found = f"correlation of neighbours {spread.correlation or 0.0:.2f}, n = {spread.n}"
     if spread.independent:
-        return f"Neighbouring windows are no more alike than chance allows ({found}).{few}"
+        return f"Neighbouring windows may be independent: they are no more alike than chance allows ({found}).{few}"
     if spread.n_effective < spread.n:
         return (
             f"Neighbouring windows are not independent ({found}): the interval is that of "

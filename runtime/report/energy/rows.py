@@ -70,6 +70,7 @@ def meter_rows(report: EnergyReport) -> list[tuple[str, str]]:
         ("Idle power", _idle(report)),
         ("Window", f"{report.run.windows.how}; at least {trimmed(report.run.windows.least_s)} s"),
         ("Independence", report.run.windows.note),
+        ("Deadline", report.run.deadlines.what),
         ("Weights", ", ".join(part for part in (report.setting.dtype or "", report.setting.model) if part)),
     ]
     rows += [("Idle, warning", warning) for warning in idle.warnings]
@@ -188,7 +189,7 @@ def _quality(run: RunEnergy) -> Cell:
     if found.ci95_low is None or found.ci95_high is None:
         return Cell(text=number(found.value), below=of)
     interval = f"95 %: {number(found.ci95_low)} to {number(found.ci95_high)}"
-    return Cell(text=number(found.value), below=_small(f"{interval}, {count(found.n_pictures or 0, 'picture')}", of))
+    return Cell(text=number(found.value), below=_small(interval, f"{of} of {count(found.n_pictures or 0, 'picture')}"))
 
 
 def _latency(run: RunEnergy) -> Cell:
@@ -205,9 +206,9 @@ def _deadlines(run: RunEnergy) -> Cell:
     if found.misses is None:
         return Cell(text=NOT_MEASURED, reason=found.reason)
     share = found.misses / found.n_frames if found.n_frames else None
-    bound = "" if found.deadline_ms is None else f"{quantity(found.deadline_ms, 'ms', exact=True)}, "
+    bound = "" if found.deadline_ms is None else f"{quantity(found.deadline_ms, 'ms', exact=True)}; "
     text = f"{found.misses} of {found.n_frames}{'' if share is None else f' ({percent(share)})'}"
-    return Cell(text=text, below=_small(f"{bound}{found.what}", f"{found.dropped} dropped besides"))
+    return Cell(text=text, below=f"{bound}{found.dropped} dropped besides")
 
 
 def _switch_energy(run: RunEnergy) -> Cell:
