@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor
 
 
 @contextmanager
@@ -21,7 +22,7 @@ def as_found(module: nn.Module) -> Iterator[None]:
     """
     modules = list(module.modules())
     attributes = [_Attributes(item) for item in modules]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers() if not buffer.is_meta]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers() if _holds_values(buffer)]
     devices = sorted({t.device.index or 0 for t in _tensors(module) if t.device.type == "cuda"})
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002 - the state models draw from
     try:
@@ -62,6 +63,11 @@ def _restore(live: dict[Any, Any], found: dict[Any, Any]) -> None:
     for key, value in found.items():
         if key not in live or live[key] is not value:
             live[key] = value
+
+
+def _holds_values(tensor: torch.Tensor) -> bool:
+    """Whether there is memory behind a tensor: neither on the meta device nor PyTorch's stand-in for another."""
+    return not tensor.is_meta and not isinstance(tensor, FakeTensor)
 
 
 def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:

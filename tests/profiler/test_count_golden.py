@@ -2,8 +2,12 @@
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import (
+    DetrConfig,
+    DetrForObjectDetection,
+    ResNetConfig,
     SegformerConfig,
     SegformerForSemanticSegmentation,
     SwinConfig,
@@ -24,78 +28,191 @@ B2 = {
 }
 
 
-def segformer(config: dict, size: int, labels: int = 150, attention: str = "sdpa") -> Count:
+def segformer(config: dict, height: int, width: int, labels: int = 150, attention: str = "sdpa") -> Count:
     with torch.device("meta"):
         model = SegformerForSemanticSegmentation(
             SegformerConfig(num_labels=labels, attn_implementation=attention, **config)
         )
-        return count(model, torch.empty(1, 3, size, size))
+        return count(model, torch.empty(1, 3, height, width))
 
 
-def segformer_macs(config: SegformerConfig, size: int, labels: int) -> tuple[int, int]:
-    """Return MACs of convolutions and of everything else, term by term from the paper's architecture."""
-    conv = other = 0
-    channels, side = 3, size
-    decoder, quarter = config.decoder_hidden_size, (size // 4) ** 2
+class Terms(dict[str, int]):
+    """MACs by kind of work, of one model."""
+
+    def add(self, kind: str, macs: int) -> None:
+        self[kind] = self.get(kind, 0) + macs
+
+    @property
+    def total(self) -> int:
+        return sum(self.values())
+
+
+def segformer_macs(config: SegformerConfig, height: int, width: int, labels: int) -> Terms:
+    """Return MACs term by term from the paper's architecture."""
+    terms = Terms()
+    channels, decoder, quarter = 3, config.decoder_hidden_size, (height // 4) * (width // 4)
     for stage, c in enumerate(config.hidden_sizes):
-        side //= config.strides[stage]
-        n, r = side * side, config.sr_ratios[stage]
+        height, width = height // config.strides[stage], width // config.strides[stage]
+        n, r = height * width, config.sr_ratios[stage]
         m = n // r**2
         hidden = c * config.mlp_ratios[stage]
-        conv += n * c * channels * config.patch_sizes[stage] ** 2  # overlapping patch embedding
+        terms.add("convolution", n * c * channels * config.patch_sizes[stage] ** 2)  # overlapping patch embedding
         for _ in range(config.depths[stage]):
-            conv += m * c * c * r * r if r > 1 else 0  # sequence reduction
-            other += 2 * n * c * c + 2 * m * c * c  # query and output, key and value
-            other += 2 * n * m * c  # both products of attention
-            other += 2 * n * c * hidden  # feed-forward
-            conv += n * hidden * 9  # its depthwise convolution
-        other += n * c * decoder  # decoder's projection
+            terms.add("convolution", m * c * c * r * r if r > 1 else 0)  # sequence reduction
+            terms.add("linear", 2 * n * c * c + 2 * m * c * c)  # query and output, key and value
+            terms.add("attention", 2 * n * m * c)  # both products
+            terms.add("linear", 2 * n * c * hidden)  # feed-forward
+            terms.add("convolution", n * hidden * 9)  # its depthwise convolution
+        terms.add("linear", n * c * decoder)  # decoder's projection
         channels = c
-    conv += quarter * 4 * decoder * decoder  # linear_fuse
-    conv += quarter * decoder * labels  # classifier
-    return conv, other
+    terms.add("convolution", quarter * 4 * decoder * decoder)  # linear_fuse
+    terms.add("convolution", quarter * decoder * labels)  # classifier
+    return terms
 
 
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def by_type(result: Count) -> dict[str, int]:
+    return {str(name): totals.macs for name, totals in result.by_type.items() if totals.macs}
+
+
 @pytest.mark.parametrize(
-    ("config", "size", "labels", "gmacs"),
-    [(B0, 512, 150, 8.388), (B2, 512, 150, 62.338), (B2, 1024, 19, 289.466)],
-    ids=["b0", "b2", "b2-cityscapes"],
+    ("config", "height", "width", "labels", "gmacs", "convolution", "attention"),
+    [
+        (B0, 512, 512, 150, 8.388, None, None),
+        (B2, 512, 512, 150, 62.338, 0.692, None),
+        (B2, 1024, 1024, 19, 289.466, None, None),
+        (B2, 1024, 2048, 19, 703.485, 0.472, 0.354),
+    ],
+    ids=["b0", "b2", "b2-cityscapes-square", "b2-cityscapes"],
 )
-def test_segformer(config, size, labels, gmacs, attention):
-    result = segformer(config, size, labels, attention)
-    conv, other = segformer_macs(SegformerConfig(**config), size, labels)
+def test_segformer(config, height, width, labels, gmacs, convolution, attention):
+    result = segformer(config, height, width, labels)
+    terms = segformer_macs(SegformerConfig(**config), height, width, labels)
 
-    assert result.macs == conv + other
-    assert result.by_type[OperatorType.CONVOLUTION].macs == conv
+    assert by_type(result) == terms
+    assert result.macs == terms.total
     assert result.macs / 1e9 == pytest.approx(gmacs, abs=5e-4)
+    for kind, share in (("convolution", convolution), ("attention", attention)):
+        assert share is None or terms[kind] / terms.total == pytest.approx(share, abs=5e-4)
     assert result.uncounted == {}
 
 
+def test_segformer_without_fused_attention():
+    """Unfused, both products are matrix products, and the total is the same."""
+    result = by_type(segformer(B2, 512, 512, attention="eager"))
+    terms = segformer_macs(SegformerConfig(**B2), 512, 512, 150)
+
+    assert result == {"convolution": terms["convolution"], "linear": terms["linear"], "matmul": terms["attention"]}
+
+
 def test_where_segformer_b2_spends():
-    result = segformer(B2, 512)
+    result = segformer(B2, 512, 512)
     fuse = result.by_module["decode_head.linear_fuse"]
 
     assert fuse.macs == 128 * 128 * (4 * 768) * 768  # 38.65 G
     assert fuse.macs / result.macs == pytest.approx(0.620, abs=5e-4)
-    assert result.by_type[OperatorType.CONVOLUTION].macs / result.macs == pytest.approx(0.692, abs=5e-4)
 
 
-def test_swin_upernet():
-    backbone = SwinConfig(
-        embed_dim=96, depths=[2, 2, 6, 2], num_heads=[3, 6, 12, 24], window_size=7,
-        out_features=["stage1", "stage2", "stage3", "stage4"],
-    )  # fmt: skip
+SWIN_T = {"embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24], "window_size": 7}
+
+
+def swin_upernet_macs(size: int, labels: int, hidden: int = 512) -> Terms:
+    """Swin-T and UPerNet on a square image, without the auxiliary head."""
+    terms = Terms()
+    c, side, window = 96, size // 4, 7
+    sides, widths = [], []
+    terms.add("convolution", side * side * c * 3 * 4 * 4)  # patch embedding
+    for stage, depth in enumerate(SWIN_T["depths"]):
+        n, padded = side * side, (-(-side // window) * window) ** 2  # windows reach beyond the image
+        for _ in range(depth):
+            terms.add("linear", 4 * padded * c * c)  # query, key, value and output, of whole windows
+            terms.add("attention", 2 * padded * window**2 * c)
+            terms.add("linear", 2 * n * c * 4 * c)
+        sides.append(side)
+        widths.append(c)
+        if stage < 3:
+            terms.add("linear", (n // 4) * 4 * c * 2 * c)  # patch merging
+            c, side = 2 * c, side // 2
+    for stage in range(3):
+        terms.add("convolution", sides[stage] ** 2 * widths[stage] * hidden)  # lateral
+        terms.add("convolution", sides[stage] ** 2 * hidden * hidden * 9)  # fpn_convs
+    terms.add("convolution", sum(scale**2 for scale in (1, 2, 3, 6)) * widths[3] * hidden)  # pyramid pooling
+    terms.add("convolution", sides[3] ** 2 * (widths[3] + 4 * hidden) * hidden * 9)  # its bottleneck
+    terms.add("convolution", sides[0] ** 2 * 4 * hidden * hidden * 9)  # fpn_bottleneck
+    terms.add("convolution", sides[0] ** 2 * hidden * labels)  # classifier
+    return terms
+
+
+@pytest.mark.parametrize("auxiliary", [False, True], ids=["without auxiliary head", "stock"])
+def test_swin_upernet(auxiliary):
+    backbone = SwinConfig(out_features=["stage1", "stage2", "stage3", "stage4"], **SWIN_T)
     with torch.device("meta"):
-        model = UperNetForSemanticSegmentation(UperNetConfig(backbone_config=backbone, num_labels=150))
+        model = UperNetForSemanticSegmentation(
+            UperNetConfig(backbone_config=backbone, num_labels=150, use_auxiliary_head=auxiliary)
+        )
         result = count(model, torch.empty(1, 3, 512, 512))
 
-    auxiliary = 32 * 32 * (384 * 256 * 9 + 256 * 150)  # computed at inference, and thrown away
-    assert result.by_module["auxiliary_head"].macs == auxiliary
-    assert result.by_module["decode_head.fpn_bottleneck"].macs == 128 * 128 * 2048 * 512 * 9  # 154.62 G
-    assert (result.macs - auxiliary) / 1e9 == pytest.approx(236.865, abs=5e-4)
-    assert result.by_type[OperatorType.CONVOLUTION].macs / result.macs == pytest.approx(0.893, abs=5e-4)
+    terms = swin_upernet_macs(512, 150)
+    assert terms.total / 1e9 == pytest.approx(236.865, abs=5e-4)
+    assert terms["convolution"] / terms.total == pytest.approx(0.893, abs=5e-4)
+    if auxiliary:  # computed at inference, and thrown away
+        terms.add("convolution", 32 * 32 * (384 * 256 * 9 + 256 * 150))
+    assert by_type(result) == terms
+    bottleneck = result.by_module["decode_head.fpn_bottleneck"].macs
+    assert bottleneck == 128 * 128 * 2048 * 512 * 9  # 154.62 G
+    assert auxiliary or bottleneck / result.macs == pytest.approx(0.653, abs=5e-4)
     assert result.settings["window_sizes"] == [7]
+
+
+def resnet50_macs(height: int, width: int) -> int:
+    """Convolutions of ResNet-50 without its classifier; each stage but the first halves in its 3x3."""
+    height, width = -(-height // 2), -(-width // 2)
+    macs = height * width * 64 * 3 * 7 * 7
+    height, width = -(-height // 2), -(-width // 2)  # maximum pooling
+    channels = 64
+    for stage, depth in enumerate((3, 4, 6, 3)):
+        out, middle, before = 256 << stage, 64 << stage, height * width
+        if stage:
+            height, width = -(-height // 2), -(-width // 2)
+        n = height * width
+        for block in range(depth):
+            macs += (n if block else before) * channels * middle  # reduces, before the stride
+            macs += n * middle * middle * 9 + n * middle * out
+            macs += 0 if block else n * channels * out  # shortcut
+            channels = out
+    return macs
+
+
+def detr_macs(height: int, width: int, queries: int = 100, d: int = 256, hidden: int = 2048, labels: int = 91) -> Terms:
+    """DETR on ResNet-50: six encoder and six decoder layers, and the two heads."""
+    terms = Terms()
+    n, q = -(-height // 32) * -(-width // 32), queries
+    terms.add("convolution", resnet50_macs(height, width) + n * 2048 * d)  # and the projection of its output
+    for _ in range(6):
+        terms.add("linear", 4 * n * d * d + 2 * n * d * hidden)
+        terms.add("attention", 2 * n * n * d)
+    for _ in range(6):
+        terms.add("linear", 4 * q * d * d + 2 * q * d * d + 2 * n * d * d + 2 * q * d * hidden)  # self, cross, rest
+        terms.add("attention", 2 * q * q * d + 2 * q * n * d)
+    terms.add("linear", q * d * (labels + 1) + q * (d * d + d * d + d * 4))  # classes, boxes
+    return terms
+
+
+@pytest.mark.parametrize(("height", "width", "gmacs"), [(512, 512, 24.893), (800, 1066, 81.167)])
+def test_detr_with_fused_attention(height, width, gmacs):
+    """DETR asks whether a mask of its own is all ones, which the meta device cannot say.
+
+    Of fake tensors it does not ask, and they have the CPU's fused attention.
+    """
+    config = DetrConfig(use_timm_backbone=False, backbone_config=ResNetConfig(out_features=["stage4"]), num_labels=91)
+    with FakeTensorMode():
+        result = count(DetrForObjectDetection(config), torch.empty(1, 3, height, width))
+
+    terms = detr_macs(height, width)
+    assert by_type(result) == terms
+    assert terms.total / 1e9 == pytest.approx(gmacs, abs=5e-4)
+    fused = result.by_operator["aten::_scaled_dot_product_flash_attention_for_cpu"]
+    assert (fused.calls, fused.macs) == (18, terms["attention"])
+    assert result.uncounted == {}
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
