@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[type, str]] = {
     "devices": (Devices, "meters and accelerators found here, and why the others are unavailable"),
     "paths": (Paths, "the table of a bundle's paths"),
     "profile": (ProfileCommand, "cost of a model by operator type and module"),
-    "report": (Report, "the HTML report of a run that `bench --json` recorded"),
+    "report": (Report, "the HTML report of a run that `bench --json` recorded, or of two side by side"),
     "survey": (SurveyCommand, "operator statistics over every architecture of timm or transformers"),
 }
 
