@@ -498,6 +498,46 @@ class TestTotal:
         assert total.energy_j == 100.0
         assert total.is_partial
 
+    @pytest.mark.parametrize(
+        ("wider", "inner"),
+        [
+            ("battery", "ina3221"),
+            ("battery", "nvml:0"),
+            ("ina3221", "jtop"),
+            ("ina3221", "nvml:0"),
+            ("jtop", "rapl"),
+            ("rapl", "cpu-time"),
+        ],
+    )
+    def test_what_a_wider_meter_holds_is_not_added(self, clock: Clock, wider: str, inner: str) -> None:
+        # opened and closed one after the other, as a `with` statement of both does
+        both = [self._window(clock, 0.1, 10.0, wider, 500.0), self._window(clock, 0.0, 10.2, inner)]
+        total = total_energy(both)
+        assert (total.energy_j, total.is_partial) == (500.0, False)
+
+    def test_what_lies_beside_a_wider_meter_s_time_is_added(self, clock: Clock) -> None:
+        apart = [self._window(clock, 0.0, 10.0, "battery", 500.0), self._window(clock, 10.0, 10.0, "nvml:0")]
+        assert total_energy(apart).energy_j == 600.0
+
+    def test_what_a_wider_meter_saw_in_part_is_named_as_missing(self, clock: Clock) -> None:
+        total = total_energy(
+            [self._window(clock, 0.0, 10.0, "battery", 500.0), self._window(clock, 5.0, 10.0, "nvml:0")]
+        )
+        assert (total.energy_j, total.is_partial) == (500.0, True)
+        assert "of battery in part" in total.missing[0]
+
+    def test_a_wider_meter_that_failed_holds_nothing(self, clock: Clock) -> None:
+        total = total_energy(
+            [self._window(clock, 0.0, 10.0, "battery", None), self._window(clock, 0.0, 10.0, "nvml:0")]
+        )
+        assert (total.energy_j, total.is_partial) == (100.0, True)
+
+    def test_meters_side_by_side_are_added(self, clock: Clock) -> None:
+        assert (
+            total_energy([self._window(clock, 0.0, 10.0, name) for name in ("rapl", "nvml:0", "amd:0")]).energy_j
+            == 300.0
+        )
+
     def test_one_failing_device_makes_the_total_partial(self, clock: Clock) -> None:
         total = total_energy([self._window(clock, 0.0, 1.0, "nvml:0"), self._window(clock, 0.0, 1.0, "nvml:1", None)])
         assert (total.energy_j, total.is_partial, total.missing) == (100.0, True, ("nvml:1: no sensor",))
