@@ -109,7 +109,7 @@ def _is_view(operator: "torch._ops.OpOverload[..., Any]") -> bool:
 
 
 def _is_pointwise(operator: "torch._ops.OpOverload[..., Any]", plain: str) -> bool:
-    if torch.Tag.pointwise in operator.tags:
+    if torch.Tag.pointwise in operator.tags or plain in _UNTAGGED:
         return True
     namespace, _, name = plain.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name, None)
@@ -117,6 +117,7 @@ def _is_pointwise(operator: "torch._ops.OpOverload[..., Any]", plain: str) -> bo
     return form is not None and torch.Tag.pointwise in form.tags
 
 
+_UNTAGGED = frozenset({"aten::floor_divide"})  # pointwise, but PyTorch does not say so
 _VIEW = Rule(operator_type=OperatorType.DATA_MOVEMENT, traffic=Traffic.FREE)
 _ONE_PER_ELEMENT = per_output(1)
 _OPERATORS: dict[str, Rule] = {}

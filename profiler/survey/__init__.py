@@ -11,6 +11,7 @@
     without_values     building on the meta device without initialising what holds no values
     remembered         shapes of results that were seen before need no second look
     workers            processes that may die or hang, and cost one architecture each
+    assumed            questions about values, where there are none
     journal            rows on disk as they finish
     years              from the papers that the library's own documentation cites
     table              rows as CSV

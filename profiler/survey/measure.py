@@ -5,12 +5,13 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from gearshift.profiler.calls import totals_by_type
 from gearshift.profiler.recorder import CallRecorder
+from gearshift.profiler.survey.assumed import TruthAssumed
 from gearshift.profiler.survey.layers import layers_of
 from gearshift.profiler.survey.library import Built, Facts, Library
 from gearshift.profiler.survey.remembered import RememberedShapes
@@ -40,7 +41,7 @@ def _measure(library: Library, name: str, shapes: RememberedShapes) -> Row:
                 built = library.build(name)
         except Exception as error:  # the code of a stranger: one architecture never ends the survey
             return failed(name, _told(error), facts)
-        macs, uncounted, reason = _counted(built, shapes)
+        run = _counted(built, shapes)
     return Row(
         name=name,
         status="ok",
@@ -48,25 +49,34 @@ def _measure(library: Library, name: str, shapes: RememberedShapes) -> Row:
         input_shape=tuple(built.pixels.shape),
         params=sum(parameter.numel() for parameter in built.module.parameters()),
         layers=layers_of(built.module),
-        macs=macs,
-        macs_reason=reason,
-        uncounted=uncounted,
+        macs=run.macs,
+        macs_reason=run.reason,
+        uncounted=run.uncounted,
+        assumed=run.assumed,
     )
 
 
-def _counted(built: Built, shapes: RememberedShapes) -> tuple[dict[str, int] | None, Mapping[str, int], str | None]:
-    """MACs by type as `count` gives them, operators without a formula, and why there are none.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """MACs by type, or why there are none; see `Row`."""
 
-    The module is thrown away afterwards, so nothing is put back as `count` does.
-    """
-    recorder = CallRecorder(built.module)
+    macs: Mapping[str, int] | None = None
+    uncounted: Mapping[str, int] = field(default_factory=dict)
+    assumed: int = 0
+    reason: str | None = None
+
+
+def _counted(built: Built, shapes: RememberedShapes) -> _Counted:
+    """Count one pass as `count` does; the module is thrown away afterwards, so nothing is put back."""
+    recorder, truth = CallRecorder(built.module), TruthAssumed()
     try:
-        with torch.device("meta"), torch.no_grad(), shapes, torch._C._AutoDispatchBelowAutograd(), recorder:
+        with torch.device("meta"), truth, torch.no_grad(), shapes, torch._C._AutoDispatchBelowAutograd(), recorder:
             built.module(built.pixels)
     except Exception as error:  # control flow that depends on values, or inputs of another kind
-        return None, {}, _told(error)
+        return _Counted(reason=_told(error))
     macs = {str(kind): totals.macs for kind, totals in totals_by_type(recorder.calls).items() if totals.macs}
-    return macs, dict(Counter(call.operator for call in recorder.calls if not call.is_counted)), None
+    unknown = Counter(call.operator for call in recorder.calls if not call.is_counted)
+    return _Counted(macs=macs, uncounted=unknown, assumed=truth.answers)
 
 
 def _told(error: Exception) -> str:

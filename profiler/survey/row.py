@@ -27,6 +27,7 @@ class Row:
         macs: Multiply-accumulates of one pass at that input, by type of operator; None if it could not be run.
         macs_reason: Why not, in one line.
         uncounted: Operators that no formula knows, and how often each was called.
+        assumed: How many questions about values, which there are none of, were answered with yes.
         cpu_s: CPU time that the row took.
     """
 
@@ -40,6 +41,7 @@ class Row:
     macs: Mapping[str, int] | None = None
     macs_reason: str | None = None
     uncounted: Mapping[str, int] = field(default_factory=dict)
+    assumed: int = 0
     cpu_s: float = 0.0
 
     @property

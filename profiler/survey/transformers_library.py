@@ -61,6 +61,7 @@ class TransformersLibrary:
         if getattr(config, "use_pretrained_backbone", False):
             config.use_pretrained_backbone = False
         module = getattr(transformers, _classes()[name][1])(config)
+        module.to("meta")  # some parameters are made where no default device is heard of
         return Built(module=module.eval(), pixels=torch.empty(1, *input_size(config)))
 
 

@@ -10,6 +10,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import time
 from collections import deque
@@ -24,6 +25,8 @@ from gearshift.profiler.survey.libraries import Installed
 from gearshift.profiler.survey.row import Row, failed, row_from
 
 TASKS_OF_A_WORKER = 250
+LONGEST_START_S = 300.0
+"""How long a worker may take until it has imported the library, which is in no architecture's time."""
 LONGEST_SILENCE_S = 0.5
 """How often a time limit is looked at."""
 
@@ -40,6 +43,7 @@ class _Worker:
     name: str | None = None
     since: float = 0.0
     tasks: int = 0
+    is_ready: bool = False
 
 
 def measure_all(
@@ -95,15 +99,25 @@ def _result(worker: _Worker, limit_s: float, now: float) -> Row | None:
     name = worker.name or ""
     try:
         if worker.pipe.poll():
-            return row_from(worker.pipe.recv())
+            return _received(worker, now)
     except (EOFError, OSError):  # it died
         worker.process.join()
     if not worker.process.is_alive():
         return failed(name, f"the process that measured it {_how_it_died(worker.process.exitcode)}")
+    limit_s = limit_s if worker.is_ready else LONGEST_START_S
     if now - worker.since > limit_s:
         worker.process.kill()
         worker.process.join()
         return failed(name, f"it took longer than {limit_s:g} s and was stopped")
+    return None
+
+
+def _received(worker: _Worker, now: float) -> Row | None:
+    """A row; or the sign that a worker has started, and is at its first architecture from now on."""
+    values = worker.pipe.recv()
+    if values is not None:
+        return row_from(values)
+    worker.is_ready, worker.since = True, now
     return None
 
 
@@ -147,6 +161,7 @@ def _work(installed: Installed, pipe: Connection) -> None:
     """A worker's life: names in, rows out, until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
     logging.disable()  # what libraries say of configurations without weights helps nobody
+    _keep_stdout_clean()
     _stay_offline()
     # Imported here: these need torch, which the parent may do without.
     import torch
@@ -158,18 +173,29 @@ def _work(installed: Installed, pipe: Connection) -> None:
     library, shapes = installed.open(), RememberedShapes()
     gc.freeze()  # what is shared with the process that this was forked from stays shared
     try:
+        pipe.send(None)
         while True:
             pipe.send(measure(library, pipe.recv(), shapes).to_dict())
     except (EOFError, OSError):  # the parent has gone
         return
 
 
-def _stay_offline() -> None:
-    """Refuse every connection to another machine: a survey downloads nothing."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
+def _keep_stdout_clean() -> None:
+    """Let what libraries print go nowhere: stdout carries the survey's data."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
 
-    def refuse(event: str, _: Any) -> None:
-        if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname"):
-            raise ConnectionRefusedError("it wants to download something, which a survey never does")
+
+def _stay_offline() -> None:
+    """Refuse every connection to another machine: a survey downloads nothing.
+
+    The error is none of the network's, which libraries would wait for and try again.
+    """
+
+    def refuse(event: str, args: tuple[Any, ...]) -> None:
+        is_local = event == "socket.connect" and args[0].family == getattr(socket, "AF_UNIX", None)
+        if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname") and not is_local:
+            raise RuntimeError("it wants to download something, which a survey never does")
 
     sys.addaudithook(refuse)

@@ -60,9 +60,7 @@ def powers_of_two(summary: Summary) -> Plot:
         )
     figure = {
         "data": traces,
-        "layout": layout(
-            barmode="group", xaxis=axis(showgrid=False), yaxis=axis("% of layers", rangemode="tozero", range=[0, 60])
-        ),
+        "layout": layout(barmode="group", xaxis=axis(showgrid=False), yaxis=axis("% of layers", rangemode="tozero")),
     }
     caption = "Share of layers whose numbers of features are powers of two."
     return Plot(id="powers", title="Powers of two in features", caption=caption, figure=figure)
