@@ -2,17 +2,17 @@
 
 Counting looks at shapes and may run on the meta device; profiling also measures.
 
-    count              one forward pass in multiply-accumulates and bytes       counter.py
+    count              one forward pass in MACs, element-wise FLOPs and bytes   counter.py
     profile            the same, joined call by call with measured time         profile.py
     Roofline           every type of work against what this device can do       roofline.py, peaks.py
     Launches           a GPU's gaps between kernels, and the same work as a graph  launches.py, cuda_graph.py
     measure_*          latency, throughput, candidates in turn                  timing.py
     CallRecorder       every operator call of any piece of code, backward too   recorder.py
-    register_operator  teach the counter an operator          operators.py, macs.py, traffic.py
+    register_operator  teach the counter an operator          operators.py, macs.py, flops.py, traffic.py
     meta_copy          the structure of a module without its memory             structure.py
 
-Below these: `calls` (one call, sums of calls), `rows` (tables), `module_path` (who is calling), `stopwatch`
-(times of single calls), `preserve` and `run` (leave everything as found), `zeros` (weights that are zero and
+Below these: `calls` (one call, sums of calls), `rows` (tables), `module_path` (who is calling), `origins` (whose
+gradient it is), `stopwatch` (times of single calls), `preserve` and `run` (leave everything as found), `zeros` (weights that are zero and
 still cost), `flops` (element-wise work), `replay` (calls made again without the model). Imported on their own:
 
     gearshift.profiler.meters           power and energy

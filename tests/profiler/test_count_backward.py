@@ -3,7 +3,6 @@
 from collections import Counter
 
 import pytest
-import timm
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -13,6 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision.ops import DeformConv2d
 
 from gearshift.profiler import CallRecorder, OperatorType
+
+timm = pytest.importorskip("timm")
 
 
 def recorded(model: nn.Module, *inputs: torch.Tensor) -> tuple[list, list]:

@@ -7,7 +7,6 @@ device and on the meta device, and each model is left as found, also when its fo
 from collections import Counter
 
 import pytest
-import timm
 import torch
 import torchvision
 from torch import nn
@@ -27,6 +26,8 @@ from transformers import (
 )
 
 from gearshift.profiler import CallRecorder, Count, OperatorType, count
+
+timm = pytest.importorskip("timm")
 
 STAGES = ["stage1", "stage2", "stage3", "stage4"]
 

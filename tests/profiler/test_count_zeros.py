@@ -1,13 +1,14 @@
 """Heads and channels that are masked in the weights: nothing is saved, and the count says so."""
 
 import pytest
-import timm
 import torch
 from torch import nn
 from torch.nn.utils import parametrize, prune
 from transformers import SegformerConfig, SegformerModel, ViTConfig, ViTModel
 
 from gearshift.profiler import count
+
+timm = pytest.importorskip("timm")
 
 HEADS, D = 4, 32
 HALF = D // 2  # the channels of half the heads
