@@ -283,3 +283,24 @@ def test_kernel_times_on_a_device():
     assert "torch.profiler" in result.source
     assert result.device.startswith("cuda")
     assert {row.name for row in result.table() if row.time_ms > 0} >= {OperatorType.LINEAR.value}
+
+
+def test_a_compiled_module_is_compiled_in_the_warm_up_only():
+    """Several sizes, profiled in turn and again: what is timed never compiles, and the limit is never in sight."""
+    compiled_at = []
+
+    def backend(graph, example):
+        compiled_at.append(tuple(example[-1].shape))
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = torch.compile(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), backend=backend, dynamic=False)
+    sides = (8, 12, 16, 20)
+    for side in sides:
+        before = len(compiled_at)
+        profile(model, torch.ones(1, 3, side, side), repeats=2, warmup=1)
+        assert len(compiled_at) == before + 1
+    for side in sides:
+        profile(model, torch.ones(1, 3, side, side), repeats=2, warmup=1)
+    assert len(compiled_at) == len(sides)
+    torch._dynamo.reset()

@@ -108,6 +108,29 @@ def test_candidates_are_measured_in_turn_and_share_the_noise():
     assert "2 candidates in turn" in timings["stock"].source
 
 
+def test_every_candidate_is_warmed_for_its_own_shape():
+    """A library that tunes itself for 50 ms whenever a path meets a shape for the first time."""
+    machine, tuned = Machine(), []
+
+    def candidate(path, side):
+        def run():
+            if (path, side) not in tuned:
+                tuned.append((path, side))
+                machine.queued_s += 0.050
+            machine.queued_s += 0.002
+
+        return run
+
+    pairs = [(path, side) for path in ("stock", "folded") for side in (32, 48, 64)]
+    timings = measure_in_turn(
+        {f"{path}@{side}": candidate(path, side) for path, side in pairs}, 5, warmup=1, **machine.seams()
+    )
+
+    assert sorted(tuned) == sorted(pairs)
+    assert all(timing.p95_ms == pytest.approx(2) for timing in timings.values())
+    assert all(timing.first_call_ms == pytest.approx(52) for timing in timings.values())
+
+
 def test_only_rounds_that_belong_together_are_compared():
     one, two = (Timing.of([1.0] * n, first_call_ms=1.0, source="measured:test") for n in (1, 2))
     with pytest.raises(InputError, match="measure both with measure_in_turn"):
