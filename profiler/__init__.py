@@ -12,8 +12,9 @@ Counting looks at shapes and may run on the meta device; profiling also measures
     meta_copy          the structure of a module without its memory             structure.py
 
 Below these: `calls` (one call, sums of calls), `rows` (tables), `module_path` (who is calling), `origins` (whose
-gradient it is), `stopwatch` (times of single calls), `preserve` and `run` (leave everything as found), `zeros` (weights that are zero and
-still cost), `flops` (element-wise work), `replay` (calls made again without the model). Imported on their own:
+gradient it is), `stopwatch` (times of single calls), `preserve` and `run` (leave everything as found), `zeros`
+(weights that are zero and still cost), `flops` (element-wise work), `replay` (calls made again without the model).
+Imported on their own:
 
     gearshift.profiler.meters           power and energy
     gearshift.profiler.operator_energy  energy of every type of work, by replaying it under a meter

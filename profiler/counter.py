@@ -165,7 +165,8 @@ def count(
         args: Positional inputs; a single tensor stands for itself.
         kwargs: Inputs by name.
         on_meta: Count a structural copy on the meta device: nothing is computed. Models whose control flow
-            depends on values cannot run there.
+            depends on values cannot run there; many of them can under PyTorch's `FakeTensorMode`, if they and
+            their inputs were made under it.
 
     Raises:
         ModelError: Parameters are not initialised yet, or the module cannot be copied to the meta device.

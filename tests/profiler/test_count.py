@@ -72,6 +72,19 @@ def test_macs_and_flops_are_two_fields():
     assert all(row["flops"] == 2 * row["macs"] for row in report["by_type"] + report["by_module"])
 
 
+def test_element_wise_work_is_a_third_field_and_in_neither_of_the_others():
+    model = nn.Sequential(nn.Linear(10, 20), nn.GELU(), nn.LayerNorm(20))
+    report = count(model, torch.zeros(3, 10)).to_dict()
+
+    assert (report["macs"], report["flops"]) == (600, 1200)
+    assert report["elementwise_flops"] == 3 * 20 * (5 + 7)  # GELU, and a layer norm with weight and bias
+    assert "elementwise_flops" in report["convention"]
+    assert {row["name"]: row["elementwise_flops"] for row in report["by_type"]} == {
+        "linear": 0, "activation": 300, "norm": 420, "data movement": 0,
+    }  # fmt: skip
+    assert [row["elementwise_flops"] for row in report["by_module"]] == [720, 0, 300, 420]
+
+
 def test_functional_calls_are_counted_like_modules():
     conv, matrix = torch.zeros(4, 3, 3, 3), torch.zeros(6, 8)
 
