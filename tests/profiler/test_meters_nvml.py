@@ -18,8 +18,10 @@ from typing import Any, Protocol
 import pynvml
 import pytest
 import torch
+from torch import nn
 
 from gearshift.errors import MeterUnavailableError
+from gearshift.profiler import OperatorType, register_operator
 from gearshift.profiler.meters import (
     MeterStatus,
     NvmlMeter,
@@ -32,6 +34,7 @@ from gearshift.profiler.meters import (
 from gearshift.profiler.meters.conditions import FIELDS
 from gearshift.profiler.meters.nvml_conditions import throttle_reasons
 from gearshift.profiler.meters.nvml_device import as_text, driver_version
+from gearshift.profiler.operator_energy import measure_operator_energy
 
 STUB = Path(__file__).with_name("nvml_stub.c")
 NOT_SUPPORTED, LIBRARY_NOT_FOUND, UNKNOWN, NOT_READY, DRIVER_NOT_LOADED, GPU_IS_LOST = 3, 12, 999, 27, 9, 15
@@ -824,3 +827,49 @@ def test_the_real_binding_finds_the_library_by_its_name(stub_path: Path) -> None
 
 def nvml_statuses(library: Library) -> list[MeterStatus]:
     return [status for status in discover(Seams(binding=library.binding)) if status.name.startswith("nvml")]
+
+
+SPEND: list[Callable[[float], None]] = []
+
+
+@torch.library.custom_op("gearshift_nvml::burn", mutates_args=())
+def burn(x: torch.Tensor, joules: float) -> torch.Tensor:
+    SPEND[-1](joules)
+    return x.clone()
+
+
+@torch.library.custom_op("gearshift_nvml::glow", mutates_args=())
+def glow(x: torch.Tensor, joules: float) -> torch.Tensor:
+    SPEND[-1](joules)
+    return x.clone()
+
+
+class BurnAndGlow(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return glow(burn(glow(x, 0.25), 3.0), 0.25)
+
+
+class TestEnergyByTypeOfWork:
+    def test_a_boards_counter_tells_types_of_work_apart(
+        self, library: Library, open_board: Callable[..., NvmlMeter], clock: Clock
+    ) -> None:
+        """Every operator of this plant takes 10 ms and its own joules; idle is 20 W, read from the counter too."""
+        spent_j = 0.0
+
+        def pass_time(seconds: float, joules: float = 0.0) -> None:
+            nonlocal spent_j
+            spent_j += joules + 20.0 * seconds
+            clock.now_s += seconds
+            library.energy(0, 1_000_000 + round(spent_j * 1000))
+
+        SPEND.append(lambda joules: pass_time(0.01, joules))
+        register_operator("gearshift_nvml::burn", OperatorType.CONVOLUTION)
+        register_operator("gearshift_nvml::glow", OperatorType.NORM)
+        found = measure_operator_energy(BurnAndGlow(), torch.ones(1), meter=open_board(), clock=clock, sleep=pass_time)
+        assert found.source == "measured:nvml-energy-counter"
+        assert found.idle_power_w == pytest.approx(20.0, rel=1e-3)
+        assert {row.name: row.net_j for row in found.rows} == {
+            "convolution": pytest.approx(3.0, rel=1e-2),
+            "norm": pytest.approx(0.5, rel=1e-2),
+        }
+        assert found.explained == pytest.approx(1.0, rel=1e-2)
