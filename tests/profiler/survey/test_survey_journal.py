@@ -77,7 +77,16 @@ def test_a_row_that_two_runs_wrote_counts_once_and_the_last_one_counts(tmp_path:
 
 @pytest.mark.parametrize(
     "line",
-    ["", "null", "[]", "17", '{"made_by": "timm 1, survey 1"}', '{"made_by": "timm 1, survey 1", "name": "a"}', "{{", "\x00"],
+    [
+        "",
+        "null",
+        "[]",
+        "17",
+        '{"made_by": "timm 1, survey 1"}',
+        '{"made_by": "timm 1, survey 1", "name": "a"}',
+        "{{",
+        "\x00",
+    ],
 )
 def test_lines_of_another_kind_are_passed_over(line: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"

@@ -103,7 +103,9 @@ def test_a_second_survey_takes_the_rows_of_the_first(tmp_path: Path) -> None:
     told: list[tuple[int, int, str | None]] = []
     options = {"journal": journal, "workers": 1}
     first = survey(STAND_IN, pattern="net[0-2]", **options)  # type: ignore[arg-type]
-    second = survey(STAND_IN, pattern="net*", progress=lambda *it: told.append((*it[:2], it[2] and it[2].name)), **options)  # type: ignore[arg-type]
+    second = survey(
+        STAND_IN, pattern="net*", progress=lambda *it: told.append((*it[:2], it[2] and it[2].name)), **options
+    )  # type: ignore[arg-type]
     assert (first.resumed, second.resumed) == (0, 3)
     assert second.rows[:3] == first.rows, "to the digit, CPU time included: they were not taken again"
     assert told == [(3, 6, None), (4, 6, "net3"), (5, 6, "net4"), (6, 6, "net5")]
@@ -175,7 +177,7 @@ def until(is_so: object, process: subprocess.Popen[bytes]) -> None:
 
 
 def test_nothing_matches() -> None:
-    with pytest.raises(InputError, match='no architecture of timm .* matches "alexnet"'):
+    with pytest.raises(InputError, match=r'no architecture of timm .* matches "alexnet"'):
         survey(STAND_IN, pattern="alexnet")
 
 
@@ -192,7 +194,7 @@ def test_a_library_that_is_not_installed() -> None:
 
 def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot use .*; choose a folder that you may write to"):
+    with pytest.raises(OutputError, match=r"cannot use .*; choose a folder that you may write to"):
         survey(STAND_IN, pattern="net0", journal=tmp_path / "file" / "rows.jsonl")
 
 
