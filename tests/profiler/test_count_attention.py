@@ -146,16 +146,16 @@ def test_fast_paths_hold_the_element_wise_work_of_their_parts():
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("masked", [False, True], ids=["dense", "block mask"])
-def test_flex_attention_is_counted_densely_and_can_still_be_compiled(masked, compiled):
+def test_flex_attention_is_counted_densely_and_can_still_be_compiled(masked, compiled, monkeypatch):
     q = torch.zeros(B, H, 16, D)
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 16, 16, device="cpu") if masked else None
     attend = torch.compile(flex_attention, backend="eager") if compiled else flex_attention
     module = torch.nn.attention.flex_attention
-    switch = module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG
+    monkeypatch.setattr(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", False)
 
     result = count(Calls(lambda q: attend(q, q, q, score_mod=lambda s, *_: s + 1, block_mask=mask)), q)
 
     assert result.macs == B * H * 16 * 16 * 2 * D
     assert result.by_type[OperatorType.ATTENTION].macs == result.macs
     assert result.uncounted == {}
-    assert module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG is switch
+    assert module._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG is False

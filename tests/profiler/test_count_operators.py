@@ -201,13 +201,13 @@ def test_grouped_products_cost_a_product_per_group(left, right, offsets, by_grou
     ],
 )
 def test_packed_attention_is_counted_where_its_lengths_can_be_read(name, gap):
-    packed = (shape(5, 4, 8),) * 3  # sequences of 3 and 2 tokens, 4 heads of 8
-    bounds, hidden = torch.tensor([0, 3, 5]), shape(3)
+    q, k = shape(5, 4, 8), shape(7, 4, 8)  # sequences of 3 and 2 queries over 6 and 1 keys, 4 heads of 8
+    bounds, key_bounds, hidden = torch.tensor([0, 3, 5]), torch.tensor([0, 6, 7]), shape(3)
     formula, flops = known_operators()[name].macs, known_operators()[name].flops
 
-    assert formula((*packed, *gap, bounds, bounds), None) == 4 * (3 * 3 + 2 * 2) * (8 + 8)
-    assert flops((*packed, *gap, bounds, bounds), None) == 6 * 4 * (3 * 3 + 2 * 2)
-    assert formula((*packed, *gap, hidden, hidden), None) is None  # on a device: reading would wait for it
+    assert formula((q, k, k, *gap, bounds, key_bounds), None) == 4 * (3 * 6 + 2 * 1) * (8 + 8)
+    assert flops((q, k, k, *gap, bounds, key_bounds), None) == 6 * 4 * (3 * 6 + 2 * 1)
+    assert formula((q, k, k, *gap, hidden, hidden), None) is None  # on a device: reading would wait for it
 
 
 def test_the_table_holds_no_composite_operator():
