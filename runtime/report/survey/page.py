@@ -80,7 +80,7 @@ def _headline(found: Survey, summary: Summary) -> Html:
         tag("p", f"Gearshift · survey · {found.library} {found.library_version}", class_="eyebrow"),
         tag(
             "h1",
-            f"{summary.architectures:,} architectures: {kinds.get('Conv2d', 0):,} Conv2d and "
+            f"{summary.architectures:,} architecture{'' if summary.architectures == 1 else 's'}: {kinds.get('Conv2d', 0):,} Conv2d and "
             f"{kinds.get('Linear', 0):,} Linear layers",
         ),
         *(tag("p", f"{text}.", class_="callout warn") for text in missing if text),
