@@ -69,6 +69,7 @@ def survey_html(found: Survey, created: str) -> str:
 
 def _headline(found: Survey, summary: Summary) -> Html:
     kinds = {part.name: part.count for part in summary.kinds}
+    noun = "architecture" if summary.architectures == 1 else "architectures"
     missing = [
         f"{count(summary.failed, 'architecture')} could not be built" if summary.failed else "",
         f"{count(summary.without_macs, 'architecture')} could not be run, so their MACs are not known"
@@ -80,7 +81,7 @@ def _headline(found: Survey, summary: Summary) -> Html:
         tag("p", f"Gearshift · survey · {found.library} {found.library_version}", class_="eyebrow"),
         tag(
             "h1",
-            f"{summary.architectures:,} architecture{'' if summary.architectures == 1 else 's'}: {kinds.get('Conv2d', 0):,} Conv2d and "
+            f"{summary.architectures:,} {noun}: {kinds.get('Conv2d', 0):,} Conv2d and "
             f"{kinds.get('Linear', 0):,} Linear layers",
         ),
         *(tag("p", f"{text}.", class_="callout warn") for text in missing if text),
@@ -156,6 +157,7 @@ def _published(figures: Sequence[Compared]) -> Html:
     return section(
         "Published figures (2023) beside ours",
         matrix(heads, lines),
+        note("What the differences come from:"),
         tag("dl", *(tag(kind, text) for one in figures for kind, text in (("dt", one.name), ("dd", one.why)))),
     )
 
