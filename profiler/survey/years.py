@@ -23,6 +23,7 @@ OWN, TITLE, ONLY, FIRST = (
 _ID = r"(?:arxiv\.org/(?:abs|pdf)/|arXiv:\s?)(\d{2})(\d{2})\.\d{4,5}"
 _PAPER = re.compile(_ID, re.IGNORECASE)
 _TITLED = re.compile(rf"`([^`:]+)(?::[^`]*)?`\s*-\s*https?://{_ID}", re.IGNORECASE)
+_NEXT_VERSION = re.compile(r"v\d")
 _SHORTEST_NAME = 3
 
 
@@ -68,7 +69,11 @@ def _titles(text: str | None) -> Iterator[tuple[str, int]]:
 
 
 def _opens(opening: str, name: str) -> bool:
-    return len(opening) >= _SHORTEST_NAME and any(part.startswith(opening) for part in name.lower().split("_"))
+    """Whether a title's opening begins a part of a name; `mobilevit` does not name `mobilevitv2`."""
+    if len(opening) < _SHORTEST_NAME:
+        return False
+    rests = [part.removeprefix(opening) for part in name.lower().split("_") if part.startswith(opening)]
+    return any(_NEXT_VERSION.match(rest) is None for rest in rests)
 
 
 def _century(year: str) -> int:
