@@ -31,7 +31,8 @@ def survey_terminal(found: Survey, console: Console) -> None:
     ):
         console.print(_parts(title, parts))
     console.print(_macs(summary))
-    console.print(_years(summary))
+    if summary.years:
+        console.print(_years(summary))
     if published := compare(found):
         _print_published(published, console)
     if missing := _missing(found):

@@ -17,6 +17,7 @@ from gearshift.profiler.survey.library import Facts
 from gearshift.profiler.survey.row import failed
 from gearshift.profiler.survey.summary import is_power_of_two
 
+names = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=5)
 sizes = st.integers(1, 64)
 layers = st.builds(
     Layer,
@@ -40,7 +41,7 @@ layers = st.builds(
 )
 rows = st.builds(
     Row,
-    name=st.text(min_size=1, max_size=5),
+    name=names,
     status=st.just("ok"),
     facts=st.builds(
         Facts, family=st.just("f"), year=st.none() | st.integers(2014, 2017), weights=st.none() | st.integers(0, 3)
@@ -48,7 +49,7 @@ rows = st.builds(
     params=st.integers(1, 10**9),
     layers=st.lists(layers, max_size=4).map(tuple),
     macs=st.none() | st.dictionaries(st.sampled_from(["convolution", "linear"]), st.integers(1, 10**12), min_size=1),
-) | st.builds(failed, st.text(min_size=1, max_size=5), st.just("why"))
+) | st.builds(failed, names, st.just("why"))
 many = st.lists(rows, max_size=6)
 
 
