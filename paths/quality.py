@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torchmetrics.classification import MulticlassConfusionMatrix
 
 from gearshift.errors import DataError
 from gearshift.paths.data import IGNORE_INDEX, LabelledFrame, normalise
@@ -52,6 +51,8 @@ class ConfusionQuality:
                 "what is wrongly predicted on its pixels will not count",
                 stacklevel=2,
             )
+        from torchmetrics.classification import MulticlassConfusionMatrix  # here: half a second to import
+
         self._matrix = MulticlassConfusionMatrix(num_classes, ignore_index=ignore_index, validate_args=False)
         self._classes, self._ignored = num_classes, ignore_index
         self._images = 0

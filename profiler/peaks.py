@@ -30,7 +30,7 @@ from gearshift.profiler.timing import Clock, Synchronise, timed_ms
 MATRIX_SIDE = {"cpu": 1536, "cuda": 8192}
 # Bytes read and written by one copy: from the second-level cache of a core to beyond any cache.
 COPY_BYTES = tuple(2**power for power in range(18, 30, 2))
-SECONDS_EACH = 0.15
+SECONDS_EACH = 0.08
 LEAST_RUNS = 5
 # Runs that differ more than this were taken beside other programs: such peaks are used, but not kept.
 STEADY_SPREAD = 0.2

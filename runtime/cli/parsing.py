@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import io
 import operator
 from collections.abc import Sequence
@@ -10,24 +11,18 @@ from typing import Annotated, Any, Protocol
 import tyro
 
 from gearshift.errors import InputError
-from gearshift.runtime.cli.bench import Bench
-from gearshift.runtime.cli.build import Build
-from gearshift.runtime.cli.devices import Devices
-from gearshift.runtime.cli.paths import Paths
-from gearshift.runtime.cli.profile import ProfileCommand
-from gearshift.runtime.cli.report import Report
-from gearshift.runtime.cli.survey import SurveyCommand
 
 DESCRIPTION = "Hold a power, energy or latency budget by shifting between paths through a vision model's weights."
-COMMANDS: dict[str, tuple[type, str]] = {
-    "bench": (Bench, "run a stream under budgets and report how they were held"),
-    "build": (Build, "make, cost and judge the paths of a model, and keep the frontier as a bundle"),
-    "devices": (Devices, "meters and accelerators found here, and why the others are unavailable"),
-    "paths": (Paths, "the table of a bundle's paths"),
-    "profile": (ProfileCommand, "cost of a model by operator type and module"),
-    "report": (Report, "the HTML report of a run that `bench --json` recorded, or of two side by side"),
-    "survey": (SurveyCommand, "operator statistics over every architecture of timm or transformers"),
+COMMANDS: dict[str, tuple[str, str]] = {
+    "bench": ("Bench", "run a stream under budgets and report how they were held"),
+    "build": ("Build", "make, cost and judge the paths of a model, and keep the frontier as a bundle"),
+    "devices": ("Devices", "meters and accelerators found here, and why the others are unavailable"),
+    "paths": ("Paths", "the table of a bundle's paths"),
+    "profile": ("ProfileCommand", "cost of a model by operator type and module"),
+    "report": ("Report", "the HTML report of a run that `bench --json` recorded, or of two side by side"),
+    "survey": ("SurveyCommand", "operator statistics over every architecture of timm or transformers"),
 }
+"""By name, which is also the name of its module here: the class, and what it does."""
 
 
 class Command(Protocol):
@@ -45,29 +40,35 @@ def parse(arguments: Sequence[str]) -> Command:
         SystemExit: Help was asked for and printed.
     """
     complaint = io.StringIO()
+    name, rest = (arguments[0], arguments[1:]) if arguments and arguments[0] in COMMANDS else (None, arguments)
     try:
         with contextlib.redirect_stderr(complaint):
             command: Command = tyro.cli(
-                _subcommands(),
-                prog="runtime",
-                description=DESCRIPTION,
-                args=_join_budgets(arguments),
+                _subcommands() if name is None else _load(name),
+                prog="runtime" if name is None else f"runtime {name}",
+                description=DESCRIPTION if name is None else COMMANDS[name][1],
+                args=_join_budgets(rest),
                 config=(tyro.conf.OmitSubcommandPrefixes,),
             )
             return command
     except SystemExit as stop:
         if not stop.code:
             raise
-        help_of = " ".join(["runtime", *(name for name in arguments[:1] if name in COMMANDS)])
+        help_of = "runtime" if name is None else f"runtime {name}"
         raise InputError(f"{_in_one_line(complaint.getvalue())}; see `{help_of} --help`") from None
+
+
+def _load(name: str) -> Any:
+    """Import one command, and only it: the others' libraries take seconds."""
+    return getattr(importlib.import_module(f"gearshift.runtime.cli.{name}"), COMMANDS[name][0])
 
 
 def _subcommands() -> Any:
     """The union of all commands, as tyro reads it."""
     choices: list[Any] = [
         # `Annotated[...]`, spelt so that type checkers do not take it for an annotation.
-        operator.getitem(Annotated, (command, tyro.conf.subcommand(name=name, description=description)))
-        for name, (command, description) in COMMANDS.items()
+        operator.getitem(Annotated, (_load(name), tyro.conf.subcommand(name=name, description=description)))
+        for name, (_, description) in COMMANDS.items()
     ]
     return functools.reduce(operator.or_, choices)
 

@@ -106,9 +106,9 @@ class ProfileCommand:
             view.uncounted_line(profiled.count),
             *profiled.count.notes,
         ]
-        screen().print("\n".join(line for line in lines if line), markup=False)
+        screen().print("\n".join(line for line in lines if line), markup=False, soft_wrap=True)
         show(view.type_table("By operator type", profiled.table(), timed=True, roofline=roofline, energy=energy))
-        screen().print(view.peaks_line(roofline), markup=False)
+        screen().print(view.peaks_line(roofline), markup=False, soft_wrap=True)
         show(view.type_table("By module", profiled.modules(self.depth), timed=True))
         return 0
 
@@ -122,7 +122,7 @@ class ProfileCommand:
             view.uncounted_line(counted),
             *counted.notes,
         ]
-        screen().print("\n".join(line for line in lines if line), markup=False)
+        screen().print("\n".join(line for line in lines if line), markup=False, soft_wrap=True)
         show(view.type_table("By operator type", counted.table(), timed=False))
         show(view.type_table("By module", counted.modules(self.depth), timed=False))
         return 0

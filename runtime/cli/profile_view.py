@@ -28,7 +28,7 @@ def time_line(profile: Profile) -> str:
     """What dominates time, and how much of the time is accounted for."""
     timing = profile.timing
     parts = ", ".join(f"{row.name} {row.time_share or 0:.1%}" for row in profile.table()[:3])
-    spread = f"median of {timing.n}, IQR {timing.iqr_ms:.3g}" if timing.n > 1 else "one pass"
+    spread = f"median of {timing.n}, IQR {timing.iqr_ms:.3g}" if timing.n > 1 else "one pass; more with --seconds 30"
     return (
         f"time: {timing.median_ms:.4g} ms ({spread}): {parts}; operators' own times sum to {profile.own_share:.1%} "
         f"of it, profiling takes {profile.overhead_ratio:.2f} x as long"

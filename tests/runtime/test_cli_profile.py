@@ -47,7 +47,7 @@ def test_the_first_lines_say_what_dominates_and_which_rewrite_applies(printed: C
     assert title.startswith("config:segformer-street, path stock, 1x3x64x96, float32, cpu")
     assert operations.startswith(f"operations: {counted.macs / 1e9:.3f} GMAC: {first.name} {first.macs_share:.1%}")
     assert "the largest single module is decode_head.linear_fuse" in operations
-    assert re.match(r"time: [\d.]+ ms \(one pass\): ", time)
+    assert re.match(r"time: [\d.]+ ms \(one pass; more with --seconds 30\): ", time)
     assert "lossless rewrite: applies" in lossless
     assert "--path lossless" in lossless
     assert "Kendall's tau" in correlation
