@@ -26,8 +26,9 @@ from gearshift.profiler.device import DeviceIdentity, identify, synchronise
 from gearshift.profiler.device_store import DeviceStore
 from gearshift.profiler.timing import Clock, Synchronise, timed_ms
 
-# Sides of the matrix product: large enough for the kernels to reach their peak, small enough for a second.
-MATRIX_SIDE = {"cpu": 1536, "cuda": 8192}
+# Sides of the matrix products: large enough for the kernels to reach their peak, small enough for a second. The
+# best size differs by caches and threads.
+MATRIX_SIDES = {"cpu": (768, 1536), "cuda": (4096, 8192)}
 # Bytes read and written by one copy: from the second-level cache of a core to beyond any cache.
 COPY_BYTES = tuple(2**power for power in range(18, 30, 2))
 SECONDS_EACH = 0.08
@@ -167,7 +168,7 @@ def measure_peaks(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     *,
-    matrix_side: int | None = None,
+    matrix_sides: tuple[int, ...] = (),
     copy_bytes: tuple[int, ...] = COPY_BYTES,
     seconds_each: float = SECONDS_EACH,
     clock: Clock = time.perf_counter,
@@ -177,7 +178,7 @@ def measure_peaks(
     Args:
         device: A CPU or CUDA device.
         dtype: Type of the matrix product's operands.
-        matrix_side: Rows and columns of its square operands.
+        matrix_sides: Rows and columns of its square operands; the size that runs best counts.
         copy_bytes: Bytes moved by the copies.
         seconds_each: How long each is repeated.
         clock: Seconds that never jump.
@@ -186,27 +187,35 @@ def measure_peaks(
         InputError: The device is not here, or the type has no matrix product.
     """
     target = torch.device(device)
-    name, side = _name(dtype), matrix_side or MATRIX_SIDE.get(target.type, MATRIX_SIDE["cpu"])
+    name, sides = _name(dtype), matrix_sides or MATRIX_SIDES.get(target.type, MATRIX_SIDES["cpu"])
     wait = None if target.type == "cpu" else partial(synchronise, target)
     with torch.no_grad():
-        left, right = (torch.rand(side, side, device=target, dtype=dtype) for _ in range(2))
-        product = torch.empty_like(left)
-        products_ms = _repeat(partial(torch.mm, left, right, out=product), seconds_each, wait, clock)
+        products_ms = {side: _products_ms(side, target, dtype, seconds_each, wait, clock) for side in sides}
         curve = {size: _copy_gbs(size, target, seconds_each, wait, clock) for size in sorted(copy_bytes)}
-    quartiles = _quartiles(products_ms)
+    gflops = {side: 2 * side**3 / (min(times_ms) * 1e6) for side, times_ms in products_ms.items()}
+    side = max(gflops, key=lambda size: gflops[size])
+    best_ms = products_ms[side]
+    low, high = _quartiles(best_ms)
     return Peaks(
         dtype=name,
         threads=torch.get_num_threads(),
-        gflops=2 * side**3 / (min(products_ms) * 1e6),
-        gflops_spread=(quartiles[1] - quartiles[0]) / median(products_ms),
+        gflops=gflops[side],
+        gflops_spread=(high - low) / median(best_ms),
         bandwidth_gbs=_falling(curve),
-        runs=len(products_ms),
+        runs=len(best_ms),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         source=(
-            f"measured: best of {len(products_ms)} products of {side}x{side} {name} matrices; best copies of "
+            f"measured: best of {len(best_ms)} products of {side}x{side} {name} matrices; best copies of "
             f"{min(copy_bytes):,} to {max(copy_bytes):,} bytes moved; {torch.get_num_threads()} threads"
         ),
     )
+
+
+def _products_ms(
+    side: int, device: torch.device, dtype: torch.dtype, seconds: float, wait: Synchronise | None, clock: Clock
+) -> list[float]:
+    left, right = (torch.rand(side, side, device=device, dtype=dtype) for _ in range(2))
+    return _repeat(partial(torch.mm, left, right, out=torch.empty_like(left)), seconds, wait, clock)
 
 
 def _copy_gbs(size: int, device: torch.device, seconds: float, wait: Synchronise | None, clock: Clock) -> float:
