@@ -22,19 +22,12 @@ import torch
 from gearshift.errors import MeterUnavailableError
 from gearshift.profiler.meters import AmdMeter, MeterStatus, Seams, discover, open_meter, read_conditions
 from gearshift.profiler.meters.amd_device import load_binding
+from tests.support import Clock
 
 STUB = Path(__file__).with_name("amdsmi_stub.c")
 NOT_SUPPORTED, DRIVER_NOT_LOADED = 2, 34
 UNKNOWN_W = 0xFFFF
 CUDA = torch.device("cuda", 0)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class Library(Protocol):

@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 from gearshift.errors import MeterUnavailableError
 from gearshift.profiler.meters import BatteryMeter, Seams, discover, open_meter, remaining_wh
 from gearshift.profiler.meters.battery import GAUGE_PERIOD_S
+from tests.support import Clock
 
 Files = dict[str, object]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def supply(root: Path, name: str, **files: object) -> Path:

@@ -22,17 +22,7 @@ from gearshift.units import (
     watts_from_microwatts,
     watts_from_milliwatts,
 )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
+from tests.support import Clock
 
 
 class IdleBoard(BaseMeter):

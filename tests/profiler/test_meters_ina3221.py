@@ -9,6 +9,7 @@ import torch
 from gearshift.errors import MeterUnavailableError
 from gearshift.profiler.meters import Ina3221Meter, Seams, discover, open_meter
 from gearshift.profiler.meters.ina3221_rails import find_rails
+from tests.support import Clock
 
 DRIVERS = "sys/bus/i2c/drivers"
 NEW = f"{DRIVERS}/ina3221/1-0040/hwmon/hwmon3"
@@ -16,14 +17,6 @@ BETWEEN = f"{DRIVERS}/ina3221x/1-0040/hwmon3"
 OLD = f"{DRIVERS}/ina3221x/6-0040/iio:device0"
 LAYOUTS = [NEW, NEW.replace("ina3221", "ina3221x"), BETWEEN, BETWEEN.replace("ina3221x", "ina3221"), OLD]
 Channel = tuple[str, int, int]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def write(root: Path, folder: str, channels: dict[int, Channel]) -> Path:

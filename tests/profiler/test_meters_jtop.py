@@ -14,14 +14,7 @@ import torch
 
 from gearshift.errors import MeterUnavailableError
 from gearshift.profiler.meters import JtopMeter, Seams, open_meter
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.support import Clock
 
 
 class Service:

@@ -23,20 +23,10 @@ from gearshift.profiler.meters import (
     net_energy_j,
 )
 from gearshift.profiler.meters.cpu_info import CpuInfo
+from tests.support import Clock
 
 HERE = DeviceIdentity(kind="cpu", name="Some CPU", threads=8, memory_bytes=2**30, torch_version="2.14.1")
 MONDAY = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
 
 
 class Steady(BaseMeter):

@@ -27,16 +27,9 @@ from tests.profiler.test_meters_battery import battery
 from tests.profiler.test_meters_ina3221 import NEW, write
 from tests.profiler.test_meters_jtop import Service
 from tests.profiler.test_meters_nvml import PythonLibrary as NvmlLibrary
+from tests.support import Clock
 
 CPU = CpuInfo(model="Chip 8", sockets=1, threads=4, usable_threads=4, is_virtual=False)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @dataclass

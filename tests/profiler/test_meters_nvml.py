@@ -35,19 +35,12 @@ from gearshift.profiler.meters.conditions import FIELDS
 from gearshift.profiler.meters.nvml_conditions import throttle_reasons
 from gearshift.profiler.meters.nvml_device import as_text, driver_version
 from gearshift.profiler.operator_energy import measure_operator_energy
+from tests.support import Clock
 
 STUB = Path(__file__).with_name("nvml_stub.c")
 NOT_SUPPORTED, LIBRARY_NOT_FOUND, UNKNOWN, NOT_READY, DRIVER_NOT_LOADED, GPU_IS_LOST = 3, 12, 999, 27, 9, 15
 USAGE, AVERAGE, INSTANT = range(3)
 CUDA = torch.device("cuda", 0)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class Library(Protocol):

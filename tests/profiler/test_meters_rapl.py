@@ -12,16 +12,9 @@ from gearshift.errors import MeterUnavailableError
 from gearshift.profiler.meters import RaplMeter
 from gearshift.profiler.meters.rapl import poll_period_s
 from gearshift.profiler.meters.rapl_domains import scan
+from tests.support import Clock
 
 SPAN_UJ = 262_143_328_850
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @dataclass

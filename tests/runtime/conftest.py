@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,41 @@ from hypothesis import settings
 
 from gearshift.runtime.budget import Budget
 from gearshift.runtime.choices import Choice, Choices
+from gearshift.runtime.cli import main
 from gearshift.runtime.controller import Decision, FrameReading, Settings, State, decide
+from tests.support import Outcome, Refused, Run, files_of
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run a command as the shell does; whatever writes to the two streams is seen."""
+
+    def run_it(*arguments: str | Path) -> Outcome:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Outcome(code, *capfd.readouterr())
+
+    return run_it
+
+
+@pytest.fixture
+def refused(run: Run, tmp_path: Path) -> Refused:
+    """Run a command that must be refused: exit 2, one line on stderr, nothing else, no file touched."""
+
+    def run_it(*arguments: str | Path) -> str:
+        before = files_of(tmp_path)
+        outcome = run(*arguments)
+        assert outcome.code == 2, outcome.err
+        assert outcome.out == ""
+        [line] = outcome.err.splitlines()
+        assert line.startswith("error: ")
+        assert "Traceback" not in line
+        assert "fault of Gearshift" not in line
+        assert files_of(tmp_path) == before
+        return line
+
+    return run_it
+
 
 # How long one example takes says something of the machine only.
 settings.register_profile("unhurried", deadline=None, derandomize=True)

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from gearshift import __version__
 from gearshift.paths.bundle import BUNDLE_FILE, DERIVED_FILE, Bundle, read_bundle
 from gearshift.runtime.bench import bench as bench_module
 from gearshift.runtime.cli import bench as bench_command
-from gearshift.runtime.cli import main
 from tests.conftest import HEIGHT, WIDTH, tiny_segformer
+from tests.support import Refused, Run
 
 COMMANDS = ("bench", "build", "devices", "paths", "profile", "report", "survey")
 SHORT = ("--seconds", "0.3", "--fps", "20", "--pictures", "2", "--baseline-seconds", "0.1", "--no-calibrate")
@@ -33,19 +32,6 @@ MakeBundle = Callable[..., Bundle]
 StrictJson = Callable[[str], Any]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a command left on the terminal."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-Refused = Callable[..., str]
-
-
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -53,42 +39,6 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a command as the shell does; whatever writes to the two streams is seen."""
-
-    def run_it(*arguments: str | Path) -> Outcome:
-        capfd.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return Outcome(code, *capfd.readouterr())
-
-    return run_it
-
-
-def files_of(folder: Path) -> dict[str, bytes | None]:
-    """Every file below a folder with its bytes, and every folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
-
-
-@pytest.fixture
-def refused(run: Run, tmp_path: Path) -> Refused:
-    """Run a command that must be refused: exit 2, one line on stderr, nothing else, no file touched."""
-
-    def run_it(*arguments: str | Path) -> str:
-        before = files_of(tmp_path)
-        outcome = run(*arguments)
-        assert outcome.code == 2, outcome.err
-        assert outcome.out == ""
-        [line] = outcome.err.splitlines()
-        assert line.startswith("error: ")
-        assert "Traceback" not in line
-        assert "fault of Gearshift" not in line
-        assert files_of(tmp_path) == before
-        return line
-
-    return run_it
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import csv
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,31 +18,16 @@ from gearshift.runtime.cli import main
 from gearshift.runtime.cli import survey as survey_command
 from gearshift.runtime.report.survey import survey_html
 from gearshift.runtime.report.words import count
+from tests.support import Run
 
 FEW = ("--filter", "resnet1[08][td]", "--workers", "1")
 NAMES = ["resnet10t", "resnet18d"]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a command left on the terminal."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    def run_it(*arguments: str | Path) -> Outcome:
-        capfd.readouterr()
-        code = main(["survey", *map(str, arguments)])
-        return Outcome(code, *capfd.readouterr())
-
-    return run_it
+def survey_of(run: Run) -> Run:
+    """Run the command with these arguments."""
+    return lambda *arguments: run("survey", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -103,8 +87,8 @@ def test_csv_holds_a_line_per_architecture_and_per_layer(folder: Path) -> None:
     assert sum(counts) == int(lines["resnet18d"]["conv2d"]) + int(lines["resnet18d"]["linear"])
 
 
-def test_the_table_on_the_terminal(folder: Path, run: Run) -> None:
-    outcome = run(*FEW, "--out", folder)
+def test_the_table_on_the_terminal(folder: Path, survey_of: Run) -> None:
+    outcome = survey_of(*FEW, "--out", folder)
     assert outcome.code == 0
     assert "2 of 2 rows were there already; --fresh takes them anew" in outcome.err
     for title in ("Conv2d by kernel", "MACs by type of operator", "Sizes by year", "Layers by their own class"):
@@ -112,51 +96,53 @@ def test_the_table_on_the_terminal(folder: Path, run: Run) -> None:
     assert "Published figures" not in outcome.out
 
 
-def test_json_on_stdout_is_alone_there(run: Run, read_strict_json: Callable[[str], Any]) -> None:
-    outcome = run("--filter", "resnet10t", "--workers", "1", "--json", "-")
+def test_json_on_stdout_is_alone_there(survey_of: Run, read_strict_json: Callable[[str], Any]) -> None:
+    outcome = survey_of("--filter", "resnet10t", "--workers", "1", "--json", "-")
     assert (outcome.code, outcome.err) == (0, "")
     assert [row["name"] for row in read_strict_json(outcome.out)["rows"]] == ["resnet10t"]
 
 
-def test_rows_are_kept_beside_the_first_file_and_taken_from_there(run: Run, tmp_path: Path) -> None:
+def test_rows_are_kept_beside_the_first_file_and_taken_from_there(survey_of: Run, tmp_path: Path) -> None:
     target = tmp_path / "deep" / "mine.csv"
-    first = run("--filter", "resnet10t", "--workers", "1", "--csv", target)
+    first = survey_of("--filter", "resnet10t", "--workers", "1", "--csv", target)
     assert (first.code, "already" in first.err) == (0, False)
     assert {file.name for file in target.parent.iterdir()} == {"mine.csv", "mine.rows.jsonl"}
-    assert "1 of 2 rows were there already" in run(*FEW, "--csv", target).err
-    assert "already" not in run(*FEW, "--csv", target, "--fresh").err
+    assert "1 of 2 rows were there already" in survey_of(*FEW, "--csv", target).err
+    assert "already" not in survey_of(*FEW, "--csv", target, "--fresh").err
     assert len((target.parent / "mine.rows.jsonl").read_text().splitlines()) == 2
 
 
-def test_transformers(run: Run, read_strict_json: Callable[[str], Any]) -> None:
-    outcome = run("--library", "transformers", "--filter", "segformer", "--workers", "1", "--json", "-")
+def test_transformers(survey_of: Run, read_strict_json: Callable[[str], Any]) -> None:
+    outcome = survey_of("--library", "transformers", "--filter", "segformer", "--workers", "1", "--json", "-")
     [row] = read_strict_json(outcome.out)["rows"]
     assert (outcome.code, row["status"], row["facts"]["model_class"]) == (0, "ok", "SegformerForImageClassification")
 
 
-def test_failures_are_told_and_are_no_fault(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_told_and_are_no_fault(survey_of: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def survey(*_: object, progress: Callable[..., None], **__: object) -> Survey:
         progress(1, 4, failed("d", "cannot & will not"))
         return made_up()
 
     monkeypatch.setattr(survey_command, "survey", survey)
-    outcome = run()
+    outcome = survey_of()
     assert outcome.code == 0
     assert "d failed: cannot & will not" in outcome.err
     assert "What could not be surveyed" in outcome.out
     assert "Published figures (2023) beside ours" in outcome.out
 
 
-def test_stopped_by_ctrl_c_it_says_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_stopped_by_ctrl_c_it_says_how_to_go_on(
+    survey_of: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def survey(*_: object, **__: object) -> Survey:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(survey_command, "survey", survey)
-    assert run("--out", tmp_path).err.splitlines() == [
+    assert survey_of("--out", tmp_path).err.splitlines() == [
         "the survey goes on where it was when the command is given again",
         "stopped",
     ]
-    assert run().err == "stopped\n", "without a file there is nothing to go on from"
+    assert survey_of().err == "stopped\n", "without a file there is nothing to go on from"
 
 
 # What is refused.
@@ -173,10 +159,12 @@ def test_stopped_by_ctrl_c_it_says_how_to_go_on(run: Run, monkeypatch: pytest.Mo
         (("--html", "{folder}"), "it is a folder; give the name of a file"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(arguments: tuple[str, ...], said: str, run: Run, tmp_path: Path) -> None:
+def test_bad_input_is_refused_in_one_line(
+    arguments: tuple[str, ...], said: str, survey_of: Run, tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.touch()
-    outcome = run(*(text.format(file=file, folder=tmp_path) for text in arguments))
+    outcome = survey_of(*(text.format(file=file, folder=tmp_path) for text in arguments))
     assert (outcome.code, outcome.out) == (2, "")
     [line] = outcome.err.splitlines()
     assert re.search(said, line)
