@@ -22,7 +22,7 @@ from gearshift.paths.bundle import BUNDLE_FILE, DERIVED_FILE, Bundle, read_bundl
 from gearshift.runtime.bench import bench as bench_module
 from gearshift.runtime.cli import bench as bench_command
 from tests.conftest import HEIGHT, WIDTH, tiny_segformer
-from tests.support import Refused, Run
+from tests.support import Outcome, Refused, Run
 
 COMMANDS = ("bench", "build", "devices", "paths", "profile", "report", "survey")
 SHORT = ("--seconds", "0.3", "--fps", "20", "--pictures", "2", "--baseline-seconds", "0.1", "--no-calibrate")
