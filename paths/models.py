@@ -1,4 +1,4 @@
-"""Models by name: `hf:NAME_OR_DIR` (a transformers checkpoint), `config:NAME` (described), `timm:NAME`.
+"""Models by name: `hf:NAME_OR_DIR` (a transformers checkpoint), `ofa:resnet50[=FILE]`, `config:NAME`, `timm:NAME`.
 
 The last two have random weights. Only SegFormer has paths so far; the cost of the others can be profiled.
 """
@@ -26,10 +26,12 @@ from transformers import SegformerForSemanticSegmentation
 from gearshift.config import read_config
 from gearshift.errors import CheckpointError, ModelError, OutputError
 from gearshift.files import write_atomic, write_text
+from gearshift.paths.ofa.checkpoint import load_supernet
 from gearshift.paths.segformer.config import SegformerDescription
 from gearshift.paths.stock import TransformersDescription, build_timm
 
 SEGFORMER_SIZE = (512, 512)
+OFA_SIZE = (224, 224)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +73,13 @@ def load_model(reference: str) -> LoadedModel:
         return LoadedModel(reference=reference, module=module, trained=False, image_size=size)
     if kind == "hf" and name:
         return LoadedModel(reference=f"hf:{name}", module=load_checkpoint(name), trained=True)
+    architecture, _, file = name.partition("=")
+    if kind == "ofa" and architecture == "resnet50" and not name.endswith("="):
+        module = load_supernet(Path(file) if file else None)
+        return LoadedModel(reference=reference, module=module, trained=True, image_size=OFA_SIZE)
     raise ModelError(
-        f'unknown model "{reference}"; write hf:NAME_OR_DIR (a transformers checkpoint), timm:NAME or config:NAME '
-        f"(random weights; known: {', '.join(described_models())})"
+        f'unknown model "{reference}"; write hf:NAME_OR_DIR (a transformers checkpoint), ofa:resnet50[=FILE], '
+        f"timm:NAME or config:NAME (random weights; known: {', '.join(described_models())})"
     )
 
 

@@ -23,8 +23,18 @@ REPOSITORY = "han-cai/ofa"
 FILE_NAME = "ofa_supernet_resnet50"
 _URL = f"https://huggingface.co/{REPOSITORY}/resolve/main/{FILE_NAME}"
 _NESTED = re.compile(r"\b(conv|bn|linear)\.\1\.(?=[^.]+$)")
-# What torch.load is seen to raise where a file is damaged, cut short or holds more than tensors.
-_NOT_LOADABLE = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, EOFError, pickle.UnpicklingError)
+# What the loaders are seen to raise where a file is damaged, cut short or holds more than tensors.
+_NOT_LOADABLE = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    EOFError,
+    pickle.UnpicklingError,
+    SafetensorError,
+)
 
 
 def load_supernet(file: Path | None = None) -> Supernet:
@@ -56,7 +66,7 @@ def load_supernet(file: Path | None = None) -> Supernet:
     return supernet
 
 
-def single_network_name(name: str) -> str:
+def _single_network_name(name: str) -> str:
     """The name in a single network of a tensor of the supernet."""
     return _NESTED.sub(r"\1.", name)
 
@@ -78,14 +88,11 @@ def _read(path: Path) -> dict[str, Tensor]:
             tensors: dict[str, Tensor] = load_file(path)
             return tensors
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except SafetensorError as error:
-        raise CheckpointError(f"the weights of {path} are damaged or cut short: {error}; fetch them again") from error
-    except OSError as error:
-        raise CheckpointError(f"the checkpoint {path} cannot be read: {error.strerror or error}") from error
     except _NOT_LOADABLE as error:
         reason = " ".join(str(error).split())[:200]
         raise CheckpointError(
-            f"the checkpoint {path} is damaged, cut short or holds more than tensors; fetch it again ({reason})"
+            f"the checkpoint {path} cannot be read: it is damaged, cut short or holds more than tensors; "
+            f"fetch it again ({reason})"
         ) from error
     return _tensors_in(content, path)
 
@@ -100,7 +107,7 @@ def _tensors_in(content: Any, path: Path) -> dict[str, Tensor]:
 
 def _renamed(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """The tensors by the supernet's names, whichever layout they came in."""
-    nested = {single_network_name(name): name for name in expected}
+    nested = {_single_network_name(name): name for name in expected}
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         target = name if name in expected else nested.get(name, name)
