@@ -6,6 +6,7 @@ of full size (`blocks.0.conv1.conv.weight`), which the published code takes as w
 
 import pickle
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ _NOT_LOADABLE = (
     LookupError,
     EOFError,
     pickle.UnpicklingError,
+    zipfile.BadZipFile,
     SafetensorError,
 )
 
@@ -87,6 +89,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             tensors: dict[str, Tensor] = load_file(path)
             return tensors
+        _check_sums(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
     except _NOT_LOADABLE as error:
         reason = " ".join(str(error).split())[:200]
@@ -95,6 +98,15 @@ def _read(path: Path) -> dict[str, Tensor]:
             f"fetch it again ({reason})"
         ) from error
     return _tensors_in(content, path)
+
+
+def _check_sums(path: Path) -> None:
+    """Compare every record of a zipped file with its checksum, which torch.load does not."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            record = archive.testzip()
+        if record is not None:
+            raise ValueError(f"{record} does not match its checksum")
 
 
 def _tensors_in(content: Any, path: Path) -> dict[str, Tensor]:

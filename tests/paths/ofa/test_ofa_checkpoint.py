@@ -1,6 +1,7 @@
 """The published checkpoint: both layouts of names, every kind of file, and what each fault says."""
 
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,16 @@ def test_a_file_cut_short_is_refused(suffix: str, share: float, small: dict[str,
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
     said = refusal(CheckpointError, file)
     assert f"{file} cannot be read: it is damaged, cut short or holds more than tensors; fetch it again (" in said
+
+
+def test_a_changed_byte_is_noticed(small: dict[str, Tensor], tmp_path: Path) -> None:
+    """torch.load reads over it."""
+    file = write(tmp_path / "flipped.pth", dict(small) | {"input_stem.0.conv.conv.weight": torch.ones(32, 3, 3, 3)})
+    content = bytearray(file.read_bytes())
+    content[content.index(struct.pack("<8f", *[1.0] * 8))] ^= 1
+    file.write_bytes(content)
+    said = refusal(CheckpointError, file)
+    assert re.search(r"fetch it again \(.*/data/\d+ does not match its checksum\)", said)
 
 
 @pytest.mark.parametrize("content", [None, 3, [torch.zeros(1)], {"state_dict": 3}, {"epoch": 3}, {"a": [1]}])
