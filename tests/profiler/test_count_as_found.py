@@ -1,6 +1,7 @@
 """Counting and profiling leave the model, its inputs and the random state exactly as found."""
 
 import random
+from collections import deque
 
 import numpy as np
 import pytest
@@ -104,3 +105,43 @@ def test_gradients_are_kept():
     count(model, torch.ones(1, 3))
 
     assert model.weight.grad.equal(found)
+
+
+class Scribbler(nn.Module):
+    """Writes wherever a module can: into parameters, containers within containers, tensors that nobody registered."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((4, 4), 9.0))
+        self.log, self.names, self.recent = [1], {"a"}, deque([1, 2], maxlen=2)
+        self.nested = {"calls": {"n": 0}, "list": [[1], [2]]}
+        self.loose, self.kept = torch.zeros(3), (torch.zeros(2), [0])
+        self.cast = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        self.weight.clamp_(max=1.0)
+        self.log.append(x)
+        self.names.add(len(self.log))
+        self.recent.append(x)
+        self.nested["calls"]["n"] += 1
+        self.nested["list"][0].append(3)
+        self.loose += 1
+        self.kept[0].fill_(7)
+        self.kept[1][0] += 1
+        self.cast.data = self.cast.data.double()
+        return x @ self.weight
+
+
+def scribbled(model):
+    return repr((model.weight, model.log, model.names, model.recent, model.nested, model.loose, model.kept, model.cast))
+
+
+@pytest.mark.parametrize("measure", [measure for measure in MEASURES if measure is not ON_META])
+def test_whatever_a_forward_writes_into_is_as_it_was(measure):
+    model, x = Scribbler(), torch.rand(2, 4)
+    before, objects = scribbled(model), [id(value) for value in vars(model).values()]
+    assert measure(model, x).macs == 2 * 4 * 4
+
+    assert scribbled(model) == before
+    assert [id(value) for value in vars(model).values()] == objects
+    assert model.weight.requires_grad
