@@ -9,6 +9,7 @@ Source of the model: Williams, Waterman, Patterson, "Roofline: an insightful vis
 multicore architectures", CACM 52(4), 2009.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,8 +34,10 @@ MATRIX_SIDES = {"cpu": (768, 1536), "cuda": (4096, 8192)}
 COPY_BYTES = tuple(2**power for power in range(18, 30, 2))
 SECONDS_EACH = 0.08
 LEAST_RUNS = 5
-# Runs that differ more than this were taken beside other programs: such peaks are used, but not kept.
+# Runs that differ more than this, or that got less than this share of the processor, were taken beside other
+# programs: such peaks are used, but not kept.
 STEADY_SPREAD = 0.2
+LEAST_UTILISATION = 0.9
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
@@ -47,6 +50,8 @@ class Peaks:
         threads: Threads that PyTorch used within an operator on the CPU.
         gflops: Peak arithmetic, 10^9 floating-point operations a second (a multiply-add is two).
         gflops_spread: Interquartile range of the runs over their median.
+        utilisation: Processor time that the products got over what their threads could have had; 1 on a GPU, whose
+            other users do not show.
         bandwidth_gbs: Peak bandwidth, 10^9 bytes read and written a second, by bytes of the working set,
             smallest first.
         runs: How many matrix products were timed.
@@ -58,6 +63,7 @@ class Peaks:
     threads: int
     gflops: float
     gflops_spread: float
+    utilisation: float
     bandwidth_gbs: Mapping[int, float]
     runs: int
     measured_at: str
@@ -69,8 +75,8 @@ class Peaks:
 
     @property
     def is_steady(self) -> bool:
-        """Whether the runs agreed well enough for the best of them to be the device's own peak."""
-        return self.gflops_spread <= STEADY_SPREAD
+        """Whether the device was ours alone, so that the best of the runs is its own peak."""
+        return self.gflops_spread <= STEADY_SPREAD and self.utilisation >= LEAST_UTILISATION
 
     @property
     def memory_gbs(self) -> float:
@@ -95,6 +101,7 @@ class Peaks:
             "threads": self.threads,
             "gflops": self.gflops,
             "gflops_spread": self.gflops_spread,
+            "utilisation": self.utilisation,
             "memory_gbs": self.memory_gbs,
             "bandwidth_gbs": {str(size): value for size, value in self.bandwidth_gbs.items()},
             "runs": self.runs,
@@ -116,6 +123,7 @@ class Peaks:
                 threads=int(values["threads"]),
                 gflops=float(values["gflops"]),
                 gflops_spread=float(values["gflops_spread"]),
+                utilisation=float(values["utilisation"]),
                 bandwidth_gbs=dict(sorted(curve.items())),
                 runs=int(values["runs"]),
                 measured_at=str(values["measured_at"]),
@@ -159,8 +167,8 @@ def peaks_of(
         except InputError:  # written by another release: measure again
             pass
     peaks = (measure or measure_peaks)(device, dtype)
-    if peaks.is_steady:
-        store.save(identity, kind, peaks.to_dict())
+    if peaks.is_steady and (reason := store.save(identity, kind, peaks.to_dict())) is not None:
+        logging.getLogger(__name__).warning("peaks of the device are %s", reason)
     return peaks
 
 
@@ -172,6 +180,7 @@ def measure_peaks(
     copy_bytes: tuple[int, ...] = COPY_BYTES,
     seconds_each: float = SECONDS_EACH,
     clock: Clock = time.perf_counter,
+    cpu_clock: Clock = time.process_time,
 ) -> Peaks:
     """Measure peak arithmetic and the bandwidth curve.
 
@@ -182,6 +191,7 @@ def measure_peaks(
         copy_bytes: Bytes moved by the copies.
         seconds_each: How long each is repeated.
         clock: Seconds that never jump.
+        cpu_clock: Processor seconds of this process.
 
     Raises:
         InputError: The device is not here, or the type has no matrix product.
@@ -190,7 +200,12 @@ def measure_peaks(
     name, sides = _name(dtype), matrix_sides or MATRIX_SIDES.get(target.type, MATRIX_SIDES["cpu"])
     wait = None if target.type == "cpu" else partial(synchronise, target)
     with torch.no_grad():
-        products_ms = {side: _products_ms(side, target, dtype, seconds_each, wait, clock) for side in sides}
+        products_ms, utilisation = {}, 1.0
+        for side in sides:
+            run = _product(side, target, dtype)
+            before = (clock(), cpu_clock())
+            products_ms[side] = _repeat(run, seconds_each, wait, clock)
+            utilisation = min(utilisation, _utilisation(target, before, (clock(), cpu_clock())))
         curve = {size: _copy_gbs(size, target, seconds_each, wait, clock) for size in sorted(copy_bytes)}
     gflops = {side: 2 * side**3 / (min(times_ms) * 1e6) for side, times_ms in products_ms.items()}
     side = max(gflops, key=lambda size: gflops[size])
@@ -201,6 +216,7 @@ def measure_peaks(
         threads=torch.get_num_threads(),
         gflops=gflops[side],
         gflops_spread=(high - low) / median(best_ms),
+        utilisation=utilisation,
         bandwidth_gbs=_falling(curve),
         runs=len(best_ms),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -211,11 +227,15 @@ def measure_peaks(
     )
 
 
-def _products_ms(
-    side: int, device: torch.device, dtype: torch.dtype, seconds: float, wait: Synchronise | None, clock: Clock
-) -> list[float]:
+def _utilisation(device: torch.device, before: tuple[float, float], after: tuple[float, float]) -> float:
+    """Share of its threads' time that a process got; idle ones of a parallel region spin, so alone it is near 1."""
+    could_s = (after[0] - before[0]) * torch.get_num_threads()
+    return 1.0 if device.type != "cpu" or could_s <= 0 else (after[1] - before[1]) / could_s
+
+
+def _product(side: int, device: torch.device, dtype: torch.dtype) -> Callable[[], object]:
     left, right = (torch.rand(side, side, device=device, dtype=dtype) for _ in range(2))
-    return _repeat(partial(torch.mm, left, right, out=torch.empty_like(left)), seconds, wait, clock)
+    return partial(torch.mm, left, right, out=torch.empty_like(left))
 
 
 def _copy_gbs(size: int, device: torch.device, seconds: float, wait: Synchronise | None, clock: Clock) -> float:

@@ -20,6 +20,7 @@ PEAKS = Peaks(
     threads=2,
     gflops=100.0,
     gflops_spread=0.01,
+    utilisation=0.99,
     bandwidth_gbs={1000: 80.0, 100_000: 40.0, 10_000_000: 10.0},
     runs=5,
     measured_at="2026-01-01T00:00:00+00:00",
@@ -48,7 +49,10 @@ def test_a_product_counts_two_operations_a_multiply_add() -> None:
         now += 0.001
         return now
 
-    peaks = measure_peaks(matrix_sides=(5, 10), copy_bytes=(8000,), seconds_each=0.01, clock=clock)
+    peaks = measure_peaks(
+        matrix_sides=(5, 10), copy_bytes=(8000,), seconds_each=0.01, clock=clock, cpu_clock=lambda: 0.0
+    )
+    assert (peaks.utilisation, peaks.is_steady) == (0.0, False)
     assert peaks.gflops == pytest.approx(2 * 10**3 / 1e-3 / 1e9)
     assert peaks.bandwidth_gbs == {8000: pytest.approx(8000 / 1e-3 / 1e9)}
     assert peaks.gflops_spread == pytest.approx(0)
@@ -109,14 +113,41 @@ def test_peaks_are_measured_once_for_a_device_and_type(tmp_path: Path) -> None:
     assert ask() == 500.0
 
 
-def test_peaks_taken_beside_other_programs_are_not_kept(tmp_path: Path) -> None:
-    taken = iter([replace(PEAKS, gflops=50.0, gflops_spread=0.6), PEAKS])
+@pytest.mark.parametrize("sign", [{"gflops_spread": 0.6}, {"utilisation": 0.5}])
+def test_peaks_taken_beside_other_programs_are_not_kept(sign: dict[str, float], tmp_path: Path) -> None:
+    """Runs that scatter, or that a constant competitor makes alike but slow."""
+    taken = iter([replace(PEAKS, gflops=50.0, **sign), PEAKS])
     found = [
         peaks_of("cpu", store=DeviceStore(tmp_path), identity=HERE, measure=lambda *asked: next(taken))
         for _ in range(3)
     ]
     assert [peaks.gflops for peaks in found] == [50.0, 100.0, 100.0]
     assert [peaks.is_steady for peaks in found] == [False, True, True]
+
+
+def test_a_process_that_got_half_of_its_threads_time_says_so() -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.001
+        return now
+
+    threads = torch.get_num_threads()
+    peaks = measure_peaks(
+        matrix_sides=(4,), copy_bytes=(64,), seconds_each=0.0, clock=clock, cpu_clock=lambda: 0.5 * threads * now
+    )
+    assert peaks.utilisation == pytest.approx(0.5)
+    assert not peaks.is_steady
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_costs_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    found = peaks_of("cpu", store=DeviceStore(tmp_path / "file" / "x"), identity=HERE, measure=lambda *asked: PEAKS)
+    assert found == PEAKS
+    assert "not kept for next time" in caplog.text
 
 
 def test_a_type_without_a_peak_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ PEAKS = Peaks(
     threads=2,
     gflops=100.0,
     gflops_spread=0.01,
+    utilisation=0.99,
     bandwidth_gbs={1_000_000: 10.0},
     runs=5,
     measured_at="2026-01-01T00:00:00+00:00",
