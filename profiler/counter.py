@@ -4,6 +4,7 @@ Counts are taken at operator level while the module runs once, so functional cal
 modules written elsewhere are included. Conventions: `flops = 2 * macs`; only multiply-add operators have
 MACs; the work of all others is `elementwise_flops`, apart (`gearshift.profiler.flops`); what is counted is a
 property of shapes, so masks and zeroed weights save nothing (`Count.notes` says so where it finds some).
+Work that a forward hands to threads of its own is not seen.
 """
 
 from collections import Counter

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from gearshift.errors import InputError
+
 Tree = TypeVar("Tree")
 Arguments: TypeAlias = torch.Tensor | Sequence[Any]
 
@@ -28,8 +30,16 @@ class InputSpec:
 
 
 def positional(args: Arguments) -> Sequence[Any]:
-    """Return positional inputs as a sequence; a single tensor stands for itself."""
-    return (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    """Return positional inputs as a sequence; a single tensor stands for itself.
+
+    Raises:
+        InputError: They are neither a tensor nor a tuple or list.
+    """
+    if isinstance(args, torch.Tensor):
+        return (args,)
+    if not isinstance(args, tuple | list):
+        raise InputError(f"cannot call a module with a {type(args).__name__}; pass a tensor, or a tuple of arguments")
+    return tuple(args)
 
 
 def copied(inputs: Tree) -> Tree:

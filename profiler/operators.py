@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from gearshift.errors import InputError
 from gearshift.profiler import macs
 from gearshift.profiler.flops import FORMULAS, FlopFormula, per_output
 from gearshift.profiler.macs import Formula, OperatorType
@@ -73,9 +74,16 @@ def register_operator(
             arguments as the schema lists them, keyword-only ones last.
         traffic: Which bytes a call has to move.
         flops: `formula(args, out)`, its floating-point operations beside the MACs; None if it has none.
+
+    Raises:
+        InputError: The name is not qualified, or there is no such type of work.
     """
     name = operator if isinstance(operator, str) else operator._qualified_op_name
-    _OPERATORS[name] = Rule(operator_type=operator_type, macs=macs, flops=flops, traffic=traffic)
+    if not all(name.partition("::")):
+        raise InputError(f'"{name}" names no operator; write namespace::name, such as my::op')
+    if operator_type not in tuple(OperatorType):
+        raise InputError(f'"{operator_type}" is no type of work; choose one of {", ".join(OperatorType)}')
+    _OPERATORS[name] = Rule(operator_type=OperatorType(operator_type), macs=macs, flops=flops, traffic=traffic)
     _find_rule.cache_clear()
 
 

@@ -35,6 +35,11 @@ from gearshift.profiler.stopwatch import ClockStopwatch, KernelStopwatch, Stopwa
 from gearshift.profiler.timing import Clock, Synchronise, Timing, timed_ms
 from gearshift.profiler.zeros import zeroed_channels
 
+# Beyond these the times say more of what else ran than of the module.
+LARGEST_SPREAD = 0.25
+LEAST_OVERHEAD = 0.9
+LARGEST_OWN_SHARE = 1.1
+
 StopwatchFactory = Callable[[], AbstractContextManager[Stopwatch]]
 
 
@@ -89,6 +94,11 @@ class Profile:
         return self.own_ms / self.wall_ms
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the times doubtful: signs that other work ran on the device meanwhile."""
+        return tuple(_doubts(self))
+
+    @property
     def macs(self) -> int:
         """Multiply-accumulates of the whole batch."""
         return self.count.macs
@@ -131,6 +141,7 @@ class Profile:
             "dtype": self.dtype,
             "threads": self.threads,
             "source": self.source,
+            "warnings": list(self.warnings),
             "wall_ms": self.wall_ms,
             "profiled_ms": self.profiled_ms,
             "overhead_ratio": self.overhead_ratio,
@@ -192,7 +203,7 @@ def profile(
     inner = eager(module)
     args, kwargs = positional(args), dict(kwargs or {})
     device = _device(inner, args, kwargs)
-    _check(device, repeats, warmup)
+    _check(device, repeats, warmup, max_seconds)
     synchronise = synchronise or _synchroniser(device)
     factories = [stopwatch] if stopwatch else _stopwatches(device, clock, synchronise)
     wall_ms: list[float] = []
@@ -307,6 +318,16 @@ def _joined(
     )
 
 
+def _doubts(found: Profile) -> Iterator[str]:
+    timing = found.timing
+    if timing.iqr_ms > LARGEST_SPREAD * timing.median_ms:
+        yield f"passes differ by {timing.iqr_ms / timing.median_ms:.0%} of their median (interquartile range)"
+    if found.overhead_ratio < LEAST_OVERHEAD:
+        yield f"passes ran {1 / found.overhead_ratio:.2f} x as fast while being profiled as alone"
+    if found.own_share > LARGEST_OWN_SHARE:
+        yield f"operators' own times sum to {found.own_share:.0%} of the passes without profiler"
+
+
 def _stopwatches(device: torch.device, clock: Clock, synchronise: Synchronise | None) -> Sequence[StopwatchFactory]:
     by_clock: StopwatchFactory = lambda: ClockStopwatch(clock, synchronise)  # noqa: E731
     return [KernelStopwatch, by_clock] if device.type == "cuda" else [by_clock]
@@ -316,9 +337,11 @@ def _synchroniser(device: torch.device) -> Synchronise | None:
     return None if device.type == "cpu" else lambda: torch.accelerator.synchronize(device)
 
 
-def _check(device: torch.device, repeats: int, warmup: int) -> None:
-    if repeats < 1 or warmup < 0:
-        raise InputError(f"got repeats={repeats} and warmup={warmup}; use repeats >= 1 and warmup >= 0")
+def _check(device: torch.device, repeats: int, warmup: int, max_seconds: float | None) -> None:
+    if not (isinstance(repeats, int) and isinstance(warmup, int) and repeats >= 1 and warmup >= 0):
+        raise InputError(f"got repeats={repeats} and warmup={warmup}; use repeats >= 1 and warmup >= 0, whole numbers")
+    if max_seconds is not None and not max_seconds > 0:
+        raise InputError(f"got max_seconds={max_seconds}; use a time above 0, or None for no limit")
     if device.type == "meta":
         raise InputError("the meta device computes nothing that could be timed; use count, or a real device")
 

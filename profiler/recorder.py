@@ -4,6 +4,9 @@
         module(x).sum().backward()
     recorder.calls
 
+What other threads run is not seen, as none of PyTorch's own modes sees it. Everything is counted as PyTorch
+carries it out: an outer product, or `linalg.vecdot`, is a multiplication and a sum there, hence element-wise.
+
 Composite operators (`linear`, `matmul`, `einsum`, `scaled_dot_product_attention`) are followed down to the
 operators that they are made of, so totals do not depend on grad, no-grad or inference mode. How a matrix
 product is booked:
@@ -28,6 +31,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gearshift.errors import ModelError
 from gearshift.profiler.calls import Call
 from gearshift.profiler.macs import TAKE_NESTED, Macs, OperatorType
 from gearshift.profiler.module_path import ModulePath
@@ -88,7 +92,7 @@ class CallRecorder:
         out = self._timed(operator, args, kwargs)
         rule = find_rule(operator)
         arguments = _positional(operator, args, kwargs)
-        macs = _macs(rule, operands, arguments, out)
+        macs, apart = self._work(operator, rule, operands, arguments, out)
         read, written = (0, 0) if rule is None else bytes_moved(operator, args, kwargs, out, rule.traffic)
         operator_type, module = self._booked_as(rule, operands, out)
         self.calls.append(
@@ -98,7 +102,7 @@ class CallRecorder:
                 module=module,
                 macs=sum(macs.values()) if isinstance(macs, Mapping) else macs or 0,
                 macs_by_type=macs if isinstance(macs, Mapping) else {},
-                elementwise_flops=_flops(rule, arguments, out) if macs is not None else 0,
+                elementwise_flops=apart,
                 bytes_read=read,
                 bytes_written=written,
                 input_shapes=shapes,
@@ -106,6 +110,19 @@ class CallRecorder:
             )
         )
         return out
+
+    def _work(
+        self, operator: Any, rule: Rule | None, operands: Sequence[torch.Tensor], args: Sequence[Any], out: Any
+    ) -> tuple[Macs | None, int]:
+        """MACs and FLOPs apart of a call; a formula that fails, such as a registered one, is named."""
+        try:
+            macs = _macs(rule, operands, args, out)
+            return macs, 0 if macs is None else _flops(rule, args, out)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"the formula of {qualified_name(operator)} fails on shapes {[_shape(item) for item in operands]} "
+                f"({type(error).__name__}: {error}); mend what register_operator was given"
+            ) from error
 
     def _timed(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self._stopwatch is None:

@@ -99,6 +99,7 @@ class ProfileCommand:
             f"{title}, {profiled.device} ({profiled.threads} threads)",
             view.operations_line(profiled.count),
             view.time_line(profiled),
+            *view.warning_lines(profiled),
             lossless.line(profiled.macs),
             view.launch_line(profiled),
             view.correlation_line(roofline),

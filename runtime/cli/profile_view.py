@@ -20,7 +20,7 @@ def operations_line(count: Count) -> str:
         return f"{total}; nothing here multiplies and adds"
     parts = ", ".join(f"{row.name} {row.macs_share:.1%}" for row in rows[:3])
     name, macs = max(_own_macs(count).items(), key=lambda item: item[1])
-    largest = f"; the largest single module is {name or 'the root'} with {macs / count.macs:.1%}"
+    largest = f"; largest single module: {name or 'the root'}, {macs / count.macs:.1%}"
     return f"{total}: {parts}{largest}"
 
 
@@ -33,6 +33,13 @@ def time_line(profile: Profile) -> str:
         f"time: {timing.median_ms:.4g} ms ({spread}): {parts}; operators' own times sum to {profile.own_share:.1%} "
         f"of it, profiling takes {profile.overhead_ratio:.2f} x as long"
     )
+
+
+def warning_lines(profile: Profile) -> list[str]:
+    """What makes the times doubtful."""
+    return [
+        f"WARNING: {text}: other work on this machine? Profile again while it is idle." for text in profile.warnings
+    ]
 
 
 def launch_line(profile: Profile) -> str | None:

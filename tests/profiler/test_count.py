@@ -10,7 +10,7 @@ from transformers import SegformerConfig, SegformerForSemanticSegmentation, ViTC
 
 import gearshift.profiler
 from gearshift.errors import InputError, ModelError
-from gearshift.profiler import CallRecorder, OperatorType, Traffic, count, register_operator
+from gearshift.profiler import CallRecorder, OperatorType, Traffic, count, operators, register_operator
 
 
 def tiny_segformer() -> nn.Module:
@@ -363,3 +363,38 @@ def test_what_cannot_be_counted_is_refused():
         count(lambda x: x, torch.zeros(1))
     with pytest.raises(ModelError, match="weight has no shape yet"):
         count(nn.LazyLinear(3), torch.zeros(1, 4))
+
+
+@pytest.mark.parametrize(
+    ("name", "operator_type", "said"),
+    [
+        ("nonsense", OperatorType.MATMUL, '"nonsense" names no operator; write namespace::name'),
+        ("::op", OperatorType.MATMUL, "names no operator"),
+        ("my::op", "matmull", '"matmull" is no type of work; choose one of convolution, linear'),
+    ],
+)
+def test_an_operator_is_registered_by_its_whole_name_and_a_known_type(name, operator_type, said):
+    with pytest.raises(InputError, match=said):
+        register_operator(name, operator_type)
+
+
+@pytest.mark.parametrize("wrong", ["macs", "flops"])
+def test_a_registered_formula_that_fails_is_named(wrong, monkeypatch):
+    monkeypatch.setattr(operators, "_OPERATORS", dict(operators._OPERATORS))  # what is registered is gone afterwards
+
+    @torch.library.custom_op(f"gearshift_count::broken_{wrong}", mutates_args=())
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    class Broken(nn.Module):
+        def forward(self, x):
+            return broken(x)
+
+    register_operator(f"gearshift_count::broken_{wrong}", OperatorType.OTHER, **{wrong: lambda args, out: 1 // 0})
+    with pytest.raises(ModelError, match=f"formula of gearshift_count::broken_{wrong} fails on shapes .*ZeroDivision"):
+        count(Broken(), torch.ones(2, 3))
+
+
+def test_what_is_no_input_is_refused():
+    with pytest.raises(InputError, match="cannot call a module with a int; pass a tensor, or a tuple"):
+        count(nn.Linear(2, 2), 5)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 from torch.autograd import DeviceType
 
 from gearshift.errors import InputError
-from gearshift.profiler import OperatorType, count, profile
+from gearshift.profiler import OperatorType, Timing, count, profile
 from gearshift.profiler.stopwatch import ClockStopwatch, kernel_seconds
 
 
@@ -304,3 +305,30 @@ def test_a_compiled_module_is_compiled_in_the_warm_up_only():
         profile(model, torch.ones(1, 3, side, side), repeats=2, warmup=1)
     assert len(compiled_at) == len(sides)
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("walls_s", "own_s", "profiled_ms", "said"),
+    [
+        ([1.0, 1.0, 1.1], 0.95, 1050, None),
+        ([1.0, 2.0, 3.0], 1.9, 2100, "passes differ by 50%"),
+        ([1.0, 1.0, 1.0], 0.9, 700, "1.43 x as fast while being profiled"),
+        ([1.0, 1.0, 1.0], 3.2, 4200, "own times sum to 320%"),
+    ],
+)
+def test_times_that_other_work_has_spoilt_say_so(walls_s, own_s, profiled_ms, said):
+    result = profile(mlp(), torch.ones(3, 8), repeats=1, warmup=0)
+    timing = Timing.of([seconds * 1e3 for seconds in walls_s], first_call_ms=1.0, source="measured:test")
+    result = replace(result, timing=timing, own_ms=own_s * 1e3, profiled_ms=profiled_ms)
+
+    assert result.to_dict()["warnings"] == list(result.warnings)
+    if said is None:
+        assert result.warnings == ()
+    else:
+        assert any(said in text for text in result.warnings)
+
+
+@pytest.mark.parametrize("wrong", [{"repeats": 1.5}, {"warmup": -1}, {"max_seconds": float("nan")}, {"max_seconds": 0}])
+def test_senseless_settings_are_refused(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        profile(mlp(), torch.ones(3, 8), **wrong)
