@@ -1,4 +1,4 @@
-"""Energy of a whole Jetson from its own power monitors.
+"""Energy of a Jetson from its own power monitors: of the whole board where they watch its input.
 
 The monitor holds the last conversion (a few milliseconds with the drivers' defaults of averaging and
 conversion time); we sample it every `PERIOD_S` and integrate. Its shunts and amplifier are taken to be within
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gearshift.errors import MeterUnavailableError
 from gearshift.profiler.meters.base import Clock
-from gearshift.profiler.meters.ina3221_rails import Rail, find_rails
+from gearshift.profiler.meters.ina3221_rails import Board, Rail, find_rails
 from gearshift.profiler.meters.protocol import Precision
 from gearshift.profiler.meters.sampled import PowerSample, SampledPowerMeter
 
@@ -22,6 +22,8 @@ MAX_GAP_S = 1.0
 
 class Ina3221Meter(SampledPowerMeter):
     """The energy of the board, processor, GPU and memory included; `window.parts` gives the rails within it.
+
+    Where no input rail can be read it is the energy of the other rails alone, and `boundary` says so.
 
     Args:
         root: Where `sys` lies.
@@ -34,11 +36,10 @@ class Ina3221Meter(SampledPowerMeter):
 
     def __init__(self, root: Path = Path("/"), *, clock: Clock = time.perf_counter, background: bool = True) -> None:
         self.board = find_rails(root)
-        total = " + ".join(rail.label for rail in self.board.total)
         super().__init__(
             name="ina3221",
             source="measured:ina3221",
-            boundary=f"whole board as seen by {total}, all processes; excluded: what is fed before it, power supply",
+            boundary=_boundary(self.board),
             precision=Precision(
                 resolution_s=PERIOD_S, relative=RELATIVE_ERROR, what="sampling period", period_s=PERIOD_S
             ),
@@ -57,6 +58,17 @@ class Ina3221Meter(SampledPowerMeter):
         rails_w = {rail.label: rail.read_w() for rail in self.board.total}
         parts_w = {rail.label: _if_read(rail) for rail in self.board.parts}
         return PowerSample(power_w=sum(rails_w.values()), parts_w={**rails_w, **parts_w})
+
+
+def _boundary(board: Board) -> str:
+    total = " + ".join(rail.label for rail in board.total)
+    if board.is_whole:
+        return f"whole board as seen by {total}, all processes; excluded: what is fed before it, power supply"
+    rails = "rail" if len(board.total) == 1 else "rails"
+    return (
+        f"only the {rails} {total}, not the whole board, all processes; "
+        "excluded: everything on other rails, power supply"
+    )
 
 
 def _if_read(rail: Rail) -> float | None:

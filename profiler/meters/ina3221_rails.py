@@ -65,11 +65,13 @@ class Board:
     Attributes:
         total: The rails whose sum is the total: the input rail, or all where there is none.
         parts: Rails within the total, for information.
+        is_whole: Whether the total is an input rail, through which everything else is fed.
         notes: What was left out, and whether the total is partial.
     """
 
     total: tuple[Rail, ...]
     parts: tuple[Rail, ...]
+    is_whole: bool
     notes: tuple[str, ...]
 
 
@@ -101,10 +103,10 @@ def find_rails(root: Path) -> Board:
 def _divide(rails: dict[str, Rail], notes: list[str]) -> Board:
     wanted = next((label for label in _INPUT_RAILS if label in rails), None)
     if wanted is None:
-        note = "this board has no input rail: the total is the sum of its rails and leaves out what has no monitor"
-        return Board(total=tuple(rails.values()), parts=(), notes=(*notes, note))
+        note = "no input rail can be read: the total is the sum of the rails that can, and leaves out all others"
+        return Board(total=tuple(rails.values()), parts=(), is_whole=False, notes=(*notes, note))
     parts = tuple(rail for label, rail in rails.items() if label != wanted)
-    return Board(total=(rails[wanted],), parts=parts, notes=tuple(notes))
+    return Board(total=(rails[wanted],), parts=parts, is_whole=True, notes=tuple(notes))
 
 
 def _rails(drivers: Path) -> Iterator[Rail]:

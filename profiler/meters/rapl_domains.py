@@ -9,7 +9,7 @@ taken once, by its name.
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,12 +54,12 @@ class Domain:
     @property
     def is_platform(self) -> bool:
         """Whether it holds the packages."""
-        return self.label.startswith("psys")
+        return _is_platform(self.label)
 
     @property
     def is_memory(self) -> bool:
         """Whether it is memory beside a package."""
-        return self.label.endswith("dram")
+        return _is_memory(self.label)
 
     @property
     def ceiling_w(self) -> float:
@@ -73,12 +73,12 @@ class Scan:
 
     Attributes:
         domains: Counters that can be read, each label once.
-        denied: Counters that exist, with no other way to the same label, but may not be read.
+        denied: Counters that exist, with no other way to the same label, but may not be read; by label.
         notes: What else was found wrong.
     """
 
     domains: tuple[Domain, ...]
-    denied: tuple[Path, ...]
+    denied: Mapping[str, Path]
     notes: tuple[str, ...]
 
 
@@ -104,7 +104,7 @@ def scan(root: Path, read_text: ReadText = Path.read_text) -> Scan:
     notes += [f"{label} mirrors another die's counter and is not added" for label in sorted(mirrors)]
     return Scan(
         domains=tuple(domains[label] for label in sorted(domains) if label not in mirrors),
-        denied=tuple(denied[label] for label in sorted(denied) if label not in domains),
+        denied={label: denied[label] for label in sorted(denied) if label not in domains},
         notes=tuple(notes),
     )
 
@@ -115,13 +115,15 @@ def require_package(root: Path, found: Scan) -> None:
     Raises:
         MeterUnavailableError: With the path, what is missing, and the command that grants it.
     """
-    if any(not domain.is_platform and not domain.is_memory for domain in found.domains):
+    if any(_is_package(domain.label) for domain in found.domains):
         return
-    if found.denied:
+    if any(map(_is_package, found.denied)):
         raise MeterUnavailableError(
-            f"permission denied on {', '.join(str(path) for path in found.denied)}: grant reading, until the "
+            f"permission denied on {', '.join(map(str, found.denied.values()))}: grant reading, until the "
             f"next boot, with `{grant_command(found.denied)}`"
         )
+    if others := [*(domain.label for domain in found.domains), *found.denied]:
+        raise MeterUnavailableError(_only_others(root, others, found.notes))
     raise MeterUnavailableError(
         f"no RAPL domains under {root}"
         + (f" ({'; '.join(found.notes)})" if found.notes else "")
@@ -130,9 +132,21 @@ def require_package(root: Path, found: Scan) -> None:
     )
 
 
-def grant_command(denied: tuple[Path, ...]) -> str:
+def _only_others(root: Path, labels: Sequence[str], notes: tuple[str, ...]) -> str:
+    """Say what is there instead of a package; granting it would not help."""
+    named = " and ".join(f"{label} ({'the whole platform' if _is_platform(label) else 'memory'})" for label in labels)
+    return (
+        f"no RAPL package (the processor itself) can be read under {root}, there is only {named}, which is not taken "
+        "in its place"
+        + (f" ({'; '.join(notes)})" if notes else "")
+        + ": on bare metal load the packages' driver with `sudo modprobe intel_rapl_msr`, in a container mount all of "
+        "/sys/class/powercap; or use another meter, or a latency budget, which needs none"
+    )
+
+
+def grant_command(denied: Mapping[str, Path]) -> str:
     """Give the command that lets every user read these counters until the next boot."""
-    return f"sudo chmod a+r {' '.join(str(path) for path in denied)}"
+    return f"sudo chmod a+r {' '.join(map(str, denied.values()))}"
 
 
 def package_limits_w(root: Path, read_text: ReadText = Path.read_text) -> dict[str, float]:
@@ -204,6 +218,19 @@ def _label(zone: Path, read_text: ReadText) -> str | None:
         return name
     sibling = zone.parent if zone.parent.name == parent else zone.with_name(parent)
     return f"{_name(sibling, read_text) or parent}/{name}"
+
+
+def _is_platform(label: str) -> bool:
+    return label.startswith("psys")
+
+
+def _is_memory(label: str) -> bool:
+    # `dram`, `dram-1`, `package-0/dram`
+    return label.rpartition("/")[2].startswith("dram")
+
+
+def _is_package(label: str) -> bool:
+    return not _is_platform(label) and not _is_memory(label)
 
 
 def _name(zone: Path, read_text: ReadText, file: str = "name") -> str:

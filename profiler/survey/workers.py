@@ -2,7 +2,8 @@
 
 Workers are forked from one process that has imported the library, so that it is in memory once and a new worker
 costs nothing; where processes cannot be forked they are started anew. A worker that dies, or takes too long,
-costs the architecture that it was at. Workers retire now and then, to give back what they hoard.
+costs the architecture that it was at. Workers retire now and then, to give back what they hoard. When the process
+that holds the survey dies, however it dies, its workers end with it.
 """
 
 import gc
@@ -12,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -159,6 +161,7 @@ def _end(worker: _Worker) -> None:
 
 def _work(installed: Installed, pipe: Connection) -> None:
     """A worker's life: names in, rows out, until the pipe is closed."""
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
     logging.disable()  # what libraries say of configurations without weights helps nobody
     _keep_stdout_clean()
@@ -178,6 +181,18 @@ def _work(installed: Installed, pipe: Connection) -> None:
             pipe.send(measure(library, pipe.recv(), shapes).to_dict())
     except (EOFError, OSError):  # the parent has gone
         return
+
+
+def _end_with_the_parent() -> None:
+    """Wait until the process that holds the survey is gone, and end this one at once, whatever it is at.
+
+    A closed pipe is noticed only between two architectures. The process that this was forked from is no sign
+    either: it lives for as long as any of its workers.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _keep_stdout_clean() -> None:

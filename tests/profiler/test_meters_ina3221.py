@@ -106,7 +106,7 @@ class TestTotal:
         assert w.energy_j == pytest.approx(5.0)
         assert w.parts == pytest.approx({label: 5.0, "GPU": 2.0, "CPU": 1.0})
         assert meter.notes == ()
-        assert label in meter.boundary
+        assert meter.boundary.startswith(f"whole board as seen by {label},")
 
     def test_without_an_input_rail_the_sum_is_named_partial(
         self, tmp_path: Path, open_at: Callable[[], Ina3221Meter], clock: Clock
@@ -119,6 +119,20 @@ class TestTotal:
             clock.now_s += 0.5
         assert w.energy_j == pytest.approx(4.5)
         assert "no input rail" in meter.notes[0]
+
+    @pytest.mark.parametrize("labels", [("GPU",), ("GPU", "CPU"), ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")])
+    @pytest.mark.parametrize("unreadable", [None, "VDD_IN"])
+    def test_without_an_input_rail_the_boundary_is_only_those_rails(
+        self, tmp_path: Path, open_at: Callable[[], Ina3221Meter], labels: tuple[str, ...], unreadable: str | None
+    ) -> None:
+        write(tmp_path, NEW, {channel: (label, 5000, 800) for channel, label in enumerate(labels, 1)})
+        if unreadable is not None:
+            place = write(tmp_path, NEW.replace("1-0040", "1-0041"), {1: (unreadable, 5000, 2000)})
+            (place / "curr1_input").write_text("\n")
+        boundary = open_at().boundary
+        rails = "rail" if len(labels) == 1 else "rails"
+        assert boundary.startswith(f"only the {rails} {' + '.join(labels)}, not the whole board,")
+        assert "excluded" in boundary
 
     def test_what_is_no_rail_is_left_out(self, tmp_path: Path) -> None:
         place = write(

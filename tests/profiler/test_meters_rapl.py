@@ -217,11 +217,42 @@ class TestNothingThere:
         with pytest.raises(MeterUnavailableError, match="no number"):
             meter_of(tree, clock)
 
-    @pytest.mark.parametrize("names", [("psys",), ("core",), ("dram",), ("battery",)])
+    @pytest.mark.parametrize("names", [("core",), ("battery",), ("core", "uncore")])
     def test_without_a_package_there_is_no_meter(self, tree: Tree, clock: Clock, names: tuple[str]) -> None:
         for number, name in enumerate(names):
             tree.add(f"intel-rapl:{number}", name)
         with pytest.raises(MeterUnavailableError, match="no RAPL domains"):
+            meter_of(tree, clock)
+
+    @pytest.mark.parametrize("may_be_read", [True, False])
+    @pytest.mark.parametrize(
+        ("names", "said"),
+        [
+            (("psys",), "only psys (the whole platform),"),
+            (("dram",), "only dram (memory),"),
+            (("psys", "dram"), "psys (the whole platform)"),
+        ],
+    )
+    def test_what_is_there_instead_of_a_package_is_named_and_no_permission_is_asked_for_it(
+        self, tree: Tree, clock: Clock, names: tuple[str, ...], said: str, may_be_read: bool
+    ) -> None:
+        energies = [tree.add(f"intel-rapl:{number}", name) for number, name in enumerate(names)]
+        tree.denied |= set() if may_be_read else set(energies)
+        with pytest.raises(MeterUnavailableError, match="no RAPL package") as caught:
+            meter_of(tree, clock)
+        message = str(caught.value)
+        assert said in message
+        assert all(name in message for name in names)
+        assert str(tree.root) in message
+        assert "modprobe intel_rapl_msr" in message
+        assert "chmod" not in message
+        assert "no RAPL domains" not in message
+
+    def test_a_package_that_may_not_be_read_beside_the_platform_is_asked_for(self, tree: Tree, clock: Clock) -> None:
+        tree.add("intel-rapl:1", "psys")
+        package = tree.add("intel-rapl:0", "package-0")
+        tree.denied.add(package)
+        with pytest.raises(MeterUnavailableError, match=f"permission denied on {package}: .*chmod a.r {package}`"):
             meter_of(tree, clock)
 
     def test_other_zones_and_files_are_left_alone(self, tree: Tree) -> None:

@@ -1,6 +1,7 @@
 """`runtime survey`: what it writes, how it goes on, and what it refuses."""
 
 import csv
+import io
 import json
 import re
 from collections.abc import Callable
@@ -10,13 +11,14 @@ from typing import Any
 
 import plotly.graph_objects as go
 import pytest
+from rich.console import Console
 
 from gearshift.profiler.survey import Layer, Row, Survey
 from gearshift.profiler.survey.library import Facts
 from gearshift.profiler.survey.row import failed
 from gearshift.runtime.cli import main
 from gearshift.runtime.cli import survey as survey_command
-from gearshift.runtime.report.survey import survey_html
+from gearshift.runtime.report.survey import survey_html, survey_terminal
 from gearshift.runtime.report.words import count
 from tests.support import Run
 
@@ -143,6 +145,16 @@ def test_stopped_by_ctrl_c_it_says_how_to_go_on(
         "stopped",
     ]
     assert survey_of().err == "stopped\n", "without a file there is nothing to go on from"
+
+
+def test_years_by_the_first_paper_of_a_file_are_told_on_the_terminal() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    survey_terminal(made_up(), console)
+    lines = [[cell.strip() for cell in line.split("│")] for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    counts = {line[1]: line[2:-1] for line in lines if len(line) > 2}
+    assert counts["with a known year"] == ["2"]
+    assert counts["of these by the first paper of their file, which may be older"] == ["1"]
+    assert (counts["2015"][:2], counts["2016"][:2]) == (["1", "0"], ["1", "1"])
 
 
 # What is refused.

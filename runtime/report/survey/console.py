@@ -9,10 +9,14 @@ from gearshift.profiler.survey import Summary, Survey, compare, summarise
 from gearshift.profiler.survey.published import Compared
 from gearshift.profiler.survey.row import surveyed
 from gearshift.profiler.survey.summary import Part
+from gearshift.profiler.survey.years import FIRST
 from gearshift.runtime.report.words import NOT_MEASURED, number, percent
 
 SHOWN = 12
 """Lines of a table; the page and the data hold all."""
+
+
+BY_FIRST = "of these by the first paper of their file"
 
 
 def survey_terminal(found: Survey, console: Console) -> None:
@@ -40,13 +44,14 @@ def survey_terminal(found: Survey, console: Console) -> None:
 
 
 def _overview(found: Survey, summary: Summary, name: str) -> Table:
-    rows = surveyed(found.rows)
+    dated = [row.facts for row in surveyed(found.rows) if row.facts is not None and row.facts.year is not None]
     table = Table("", "count", title=f"Survey of {name}")
     table.columns[1].justify = "right"
     table.add_row("architectures", f"{summary.architectures:,}")
     table.add_row("not built", f"{summary.failed:,}")
     table.add_row("built, without MACs", f"{summary.without_macs:,}")
-    table.add_row("with a known year", f"{sum(row.facts is not None and row.facts.year is not None for row in rows):,}")
+    table.add_row("with a known year", f"{len(dated):,}")
+    table.add_row(f"{BY_FIRST}, which may be older", f"{sum(facts.year_from == FIRST for facts in dated):,}")
     if summary.uncounted:
         table.add_row("operators without a formula", ", ".join(sorted(summary.uncounted)))
     return table
@@ -75,9 +80,15 @@ def _macs(summary: Summary) -> Table:
 
 
 def _years(summary: Summary) -> Table:
-    table = _table("Sizes by year (medians)", "", "architectures", "M parameters", "GMAC")
+    table = _table("Sizes by year (medians)", "", "architectures", BY_FIRST, "M parameters", "GMAC")
     for part in summary.years:
-        table.add_row(str(part.year), f"{part.architectures:,}", _median(part.params, 1e6), _median(part.macs, 1e9))
+        table.add_row(
+            str(part.year),
+            f"{part.architectures:,}",
+            f"{part.at_least:,}",
+            _median(part.params, 1e6),
+            _median(part.macs, 1e9),
+        )
     return table
 
 

@@ -1,6 +1,7 @@
 """A survey over code that fails in every way: one architecture never ends it, and nothing is downloaded."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -143,26 +144,45 @@ def test_an_interrupted_survey_goes_on_and_ends_like_any_other(tmp_path: Path, t
 
 def test_a_killed_survey_goes_on_and_builds_nothing_twice(tmp_path: Path, built: Path) -> None:
     journal = tmp_path / "rows.jsonl"
+    process = started(tmp_path, "[nh]*[0-9s]", journal)
+    until(lambda: "hangs" in built.read_text(), process)
+    process.kill()
+    gone(process)
+    finished = len(journal.read_text().splitlines())
+    assert finished == len(GOOD)
+    found = survey(STAND_IN, pattern="net*", journal=journal, workers=1)
+    assert found.resumed == len(GOOD)
+    assert built.read_text().split() == [*GOOD, "hangs"]
+
+
+@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+def test_workers_end_with_the_process_that_holds_the_survey(by: signal.Signals, tmp_path: Path, built: Path) -> None:
+    process = started(tmp_path, "hangs", tmp_path / "rows.jsonl")
+    until(lambda: "hangs" in built.read_text(), process)
+    process.send_signal(by)  # to it alone, as `kill` does, while its worker has most of a minute to go
+    gone(process)
+
+
+def gone(process: subprocess.Popen[bytes]) -> None:
+    """Wait, for less than what hangs takes, until nobody has its stderr open: not it, and none that it started."""
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+
+
+def started(folder: Path, pattern: str, journal: Path) -> subprocess.Popen[bytes]:
+    """A survey by one worker in a process of its own."""
     code = f"""
 from pathlib import Path
 from gearshift.profiler.survey import survey
 from gearshift.profiler.survey.libraries import Installed
 if __name__ == "__main__":
     place = Installed(name="timm", opener={STAND_IN.opener!r})
-    survey(place, pattern="[nh]*[0-9s]", journal=Path({str(journal)!r}), workers=1)
+    survey(place, pattern={pattern!r}, journal=Path({str(journal)!r}), workers=1)
 """
-    script = tmp_path / "run.py"
+    script = folder / "run.py"
     script.write_text(code)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, "-W", "ignore", str(script)], env=environment)
-    until(lambda: "hangs" in built.read_text(), process)
-    process.kill()
-    process.wait()
-    finished = len(journal.read_text().splitlines())
-    assert finished == len(GOOD)
-    found = survey(STAND_IN, pattern="net*", journal=journal, workers=1)
-    assert found.resumed == len(GOOD)
-    assert built.read_text().split() == [*GOOD, "hangs"]
+    return subprocess.Popen([sys.executable, "-W", "ignore", str(script)], env=environment, stderr=subprocess.PIPE)
 
 
 def until(is_so: object, process: subprocess.Popen[bytes]) -> None:
