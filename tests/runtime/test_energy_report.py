@@ -37,8 +37,17 @@ from gearshift.runtime.report.energy.model import (
     EnergyReport,
     RunEnergy,
 )
+from gearshift.runtime.report.energy.per_frame import (
+    NO_LOGARITHM,
+    OF_GROSS,
+    OF_NET,
+    Consumed,
+    gross_figure,
+    net_figure,
+)
+from gearshift.runtime.report.energy.rows import OLDER, interval_rows
 from gearshift.runtime.report.energy.schema import NAME, schema_text
-from gearshift.runtime.report.energy.spread import spread_of, stretches, window_length_s
+from gearshift.runtime.report.energy.spread import Stretch, ratio_of, spread_of, stretches, window_length_s
 from gearshift.runtime.sampler import PowerSample
 from gearshift.runtime.stream import Pictures
 
@@ -179,14 +188,23 @@ def test_steady_power_has_no_spread_and_a_wandering_one_student_s() -> None:
     found = report_of(run_of(list(powers)))
     seconds = powers[::10][:11]  # the last window has no frame after it
     assert found.windows.n == found.gross_j_per_frame.n_windows == 11
-    interval = stats.ttest_1samp(seconds / 10, 0.0).confidence_interval(0.95)
+    # Windows of ten frames each: the standard error is that of a mean. The figure is of all twelve seconds.
+    value, error = powers.mean() / 10, stats.sem(seconds / 10)
+    times = math.exp(stats.t.ppf(0.975, 10) * error / (seconds.mean() / 10))
+    assert found.gross_j_per_frame.value_j == pytest.approx(value)
+    assert found.gross_j_per_frame.windows_j == pytest.approx(seconds.mean() / 10)
     assert found.gross_j_per_frame.mean_j == pytest.approx(seconds.mean() / 10)
     assert found.gross_j_per_frame.std_j == pytest.approx(seconds.std(ddof=1) / 10)
-    assert found.gross_j_per_frame.ci95_low_j == pytest.approx(interval.low)
-    assert found.gross_j_per_frame.ci95_high_j == pytest.approx(interval.high)
+    assert found.gross_j_per_frame.ci95_low_j == pytest.approx(value / times)
+    assert found.gross_j_per_frame.ci95_high_j == pytest.approx(value * times)
     shift = 20.0 / 10  # idle power falls upon ten frames a second
     assert found.net_j_per_frame.mean_j == pytest.approx(seconds.mean() / 10 - shift)
     assert found.net_j_per_frame.std_j == pytest.approx(seconds.std(ddof=1) / 10)
+    half = stats.t.ppf(0.975, 10) * error
+    assert found.net_j_per_frame.ci95_low_j == pytest.approx(value - shift - half)
+    assert found.net_j_per_frame.ci95_high_j == pytest.approx(value - shift + half)
+    assert found.gross_j_per_frame.interval_method == OF_GROSS
+    assert found.net_j_per_frame.interval_method == OF_NET
 
 
 @pytest.mark.parametrize(
@@ -404,11 +422,156 @@ def test_intervals_hold_the_truth_although_neighbours_are_alike(correlation: flo
     assert correlation == 0 or naive / 300 < 0.75
 
 
+def consumed(windows: Sequence[Stretch], edges: Sequence[Stretch] = (), idle_w: float = 0.0) -> Consumed:
+    """A run of windows, and of frames at its edges that no window holds."""
+    parts = [*windows, *edges]
+    return Consumed(
+        frames=sum(part.frames for part in parts),
+        seconds=math.fsum(part.seconds for part in parts),
+        gross_j=math.fsum(part.energy_j for part in parts),
+        reason=None,
+        uncertainty_j=None,
+        idle_power_w=idle_w,
+        idle_uncertainty_w=None,
+        windows=windows,
+        least_window_s=1.0,
+        why_no_windows=None,
+        period_s=None,
+    )
+
+
+STRETCH = st.builds(Stretch, frames=st.integers(1, 200), seconds=st.floats(0.5, 5.0), energy_j=st.floats(1e-3, 1e4))
+
+
+@given(
+    windows=st.lists(STRETCH, min_size=2, max_size=20), edges=st.lists(STRETCH, max_size=2), idle_w=st.floats(0.0, 50.0)
+)
+def test_the_printed_figure_lies_in_its_own_interval_and_gross_is_above_0(
+    windows: list[Stretch], edges: list[Stretch], idle_w: float
+) -> None:
+    run = consumed(windows, edges, idle_w)
+    gross, net = gross_figure(run), net_figure(run)
+    assert gross.value_j == pytest.approx((run.gross_j or 0.0) / run.frames)
+    for figure in (gross, net):
+        low, value, high = figure.ci95_low_j, figure.value_j, figure.ci95_high_j
+        assert low is not None
+        assert value is not None
+        assert high is not None
+        assert low <= value <= high
+    assert gross.ci95_low_j is not None
+    assert gross.ci95_low_j > 0
+    assert gross.windows_j == pytest.approx(sum(one.energy_j for one in windows) / sum(one.frames for one in windows))
+
+
+def test_three_unlike_windows_leave_gross_energy_above_0_and_the_figure_inside() -> None:
+    """A mean over these windows is 4.3 J, with an interval that reaches below 0 by Student's t."""
+    windows = [Stretch(frames=n, seconds=1.0, energy_j=joules) for n, joules in ((1, 7.0), (3, 9.0), (13, 35.0))]
+    plain = spread_of([window.energy_j / window.frames for window in windows])
+    assert plain.low is not None
+    assert plain.low < 0
+    found = gross_figure(consumed(windows))
+    assert found.value_j == found.windows_j == pytest.approx(3.0)
+    assert found.mean_j == pytest.approx((7.0 + 3.0 + 35 / 13) / 3)
+    assert found.ci95_low_j is not None
+    assert found.ci95_high_j is not None
+    assert 0 < found.ci95_low_j < 3.0 < found.ci95_high_j
+
+
+def test_the_standard_error_is_that_of_two_correlated_means() -> None:
+    """By the delta method, from variances and the covariance: var(E) + R^2 var(n) - 2 R cov(E, n)."""
+    joules, frames = [12.0, 31.0, 7.5, 22.0, 40.0], [10, 25, 8, 20, 27]
+    found = ratio_of(joules, frames)
+    ratio = sum(joules) / sum(frames)
+    covariance = np.cov(joules, frames, ddof=1)
+    variance = covariance[0, 0] + ratio**2 * covariance[1, 1] - 2 * ratio * covariance[0, 1]
+    assert found.ratio == pytest.approx(ratio)
+    assert found.standard_error == pytest.approx(math.sqrt(variance / len(frames)) / np.mean(frames))
+    windows = [Stretch(frames=n, seconds=1.0, energy_j=energy) for energy, n in zip(joules, frames, strict=True)]
+    gross, times = gross_figure(consumed(windows)), stats.t.ppf(0.975, 4) * (found.standard_error or 0.0)
+    assert gross.ci95_low_j == pytest.approx(ratio * math.exp(-times / ratio))
+    assert gross.ci95_high_j == pytest.approx(ratio * math.exp(times / ratio))
+
+
+@given(values=st.lists(st.floats(0.0, 1e3), min_size=2, max_size=30), frames=st.integers(1, 50))
+def test_with_windows_alike_a_ratio_is_a_mean(values: list[float], frames: int) -> None:
+    assume(float(np.std(values)) > 1e-3)
+    ratio, mean = ratio_of([frames * value for value in values], [frames] * len(values)), spread_of(values)
+    assert ratio.ratio == pytest.approx(mean.mean)
+    assert ratio.independent is mean.independent
+    assert ratio.n_effective == pytest.approx(mean.n_effective, rel=1e-4)
+    assert ratio.standard_error == pytest.approx((mean.std or 0.0) / math.sqrt(mean.n_effective), rel=1e-4)
+
+
+def test_intervals_of_unequal_windows_hold_the_truth_19_times_in_20() -> None:
+    """Windows of 2 to 40 frames at 20 W of idle power and 2 J a frame, the frames of a window costing alike.
+
+    Windows with few frames pay more for each, so that the mean over windows is another figure: its interval misses.
+    """
+    rng = np.random.default_rng(0)
+    runs, held = 2000, {"gross": 0, "net": 0, "mean": 0}
+    true_j = 20.0 / 21 + 2.0  # windows of a second hold 21 frames on average
+    for _ in range(runs):
+        frames = rng.integers(2, 41, 24)
+        joules = 20.0 + frames * 2.0 * rng.gamma(16.0, 1 / 16, 24)
+        windows = [
+            Stretch(frames=int(n), seconds=1.0, energy_j=float(energy))
+            for n, energy in zip(frames, joules, strict=True)
+        ]
+        run = consumed(windows, idle_w=20.0)
+        for name, found, truth in (("gross", gross_figure(run), true_j), ("net", net_figure(run), 2.0)):
+            assert found.ci95_low_j is not None
+            assert found.ci95_high_j is not None
+            held[name] += found.ci95_low_j <= truth <= found.ci95_high_j
+        plain = spread_of([window.energy_j / window.frames for window in windows])
+        held["mean"] += plain.low is not None and plain.high is not None and plain.low <= true_j <= plain.high
+    assert 0.93 < held["gross"] / runs < 0.97
+    assert 0.93 < held["net"] / runs < 0.97
+    assert held["mean"] / runs < 0.8
+
+
+def test_frames_at_the_edges_are_in_the_figure_and_its_interval_is_the_windows() -> None:
+    windows = [Stretch(frames=n, seconds=1.0, energy_j=joules) for n, joules in ((10, 21.0), (20, 38.0), (30, 61.0))]
+    inner = gross_figure(consumed(windows))
+    whole = gross_figure(consumed(windows, [Stretch(frames=20, seconds=0.9, energy_j=160.0)]))
+    assert inner.value_j == inner.windows_j == whole.windows_j == 2.0
+    assert whole.value_j == pytest.approx(3.5)
+    assert whole.standard_error_j == pytest.approx((inner.standard_error_j or 0.0) * 3.5 / 2)
+    for bound in ("ci95_low_j", "ci95_high_j"):
+        assert getattr(whole, bound) / 3.5 == pytest.approx(getattr(inner, bound) / 2.0)
+
+
+def test_no_energy_has_no_interval_on_the_logarithm() -> None:
+    found = consumed([Stretch(frames=5, seconds=1.0, energy_j=0.0)] * 3)
+    assert (gross_figure(found).value_j, gross_figure(found).ci95_low_j) == (0.0, None)
+    assert gross_figure(found).spread_reason == NO_LOGARITHM
+    assert (net_figure(found).ci95_low_j, net_figure(found).ci95_high_j) == (0.0, 0.0)
+
+
+def test_an_older_figure_is_still_read_and_says_what_its_interval_is_of() -> None:
+    """Recorded when the interval was that of the mean over windows."""
+    older = {
+        "value_j": 2.92,
+        "n_windows": 3,
+        "n_effective": 3.0,
+        "mean_j": 4.24,
+        "std_j": 2.44,
+        "ci95_low_j": -1.82,
+        "ci95_high_j": 10.3,
+    }
+    found = EnergyFigure.model_validate(older)
+    assert (found.interval_method, found.windows_j, found.standard_error_j) == (None, None, None)
+    run = report_of(run_of([60.0] * 100)).model_copy(update={"gross_j_per_frame": found})
+    told = dict(interval_rows(run))
+    assert told == {"Interval, gross": OLDER, "Interval, net": OF_NET}
+
+
 @pytest.mark.parametrize("values", [[], [3.0]])
 def test_an_interval_needs_two(values: list[float]) -> None:
     found = spread_of(values)
     assert (found.low, found.high, found.std, found.n) == (None, None, None, len(values))
     assert found.reason is not None
+    ratio = ratio_of(values, [1] * len(values))
+    assert (ratio.standard_error, ratio.n, ratio.reason) == (None, len(values), found.reason)
 
 
 @given(seconds=st.floats(0.0, 1e4), period_s=st.floats(0.0, 10.0))

@@ -26,7 +26,7 @@ from gearshift.runtime.carbon import given_intensity
 from gearshift.runtime.report import document as shapes
 from gearshift.runtime.report import energy_report, html, page, read_run, terminal, with_emissions
 from gearshift.runtime.report.energy.older import NOT_KEPT, NOT_TRACED
-from gearshift.runtime.report.energy.spread import spread_of, stretches
+from gearshift.runtime.report.energy.spread import ratio_of, stretches
 from gearshift.runtime.report.names import names
 from gearshift.runtime.report.tags import tag
 from gearshift.runtime.report.words import number, percent, quantity, shortened
@@ -551,10 +551,13 @@ def test_an_older_document_has_an_energy_report_as_far_as_it_goes(document: Docu
     assert run["gross_j_per_frame"]["value_j"] == pytest.approx(0.421)
     assert run["net_j_per_frame"]["value_j"] == pytest.approx(0.421 - 0.8 * 4 / 8)
     windows = stretches(trace["start_s"], trace["power_end_s"], trace["power_w"][1:], 1.0)
-    spread = spread_of([window.gross_j() for window in windows])
+    spread = ratio_of([window.energy_j for window in windows], [window.frames for window in windows])
     assert len(windows) == 3
-    assert run["gross_j_per_frame"]["mean_j"] == pytest.approx(spread.mean)
-    assert run["gross_j_per_frame"]["ci95_low_j"] == pytest.approx(spread.low)
+    assert run["gross_j_per_frame"]["windows_j"] == pytest.approx(spread.ratio)
+    assert spread.standard_error is not None
+    assert spread.ratio is not None
+    assert run["gross_j_per_frame"]["standard_error_j"] == pytest.approx(0.421 * spread.standard_error / spread.ratio)
+    assert run["gross_j_per_frame"]["ci95_low_j"] < 0.421 < run["gross_j_per_frame"]["ci95_high_j"]
     assert found["baselines"]["stock"]["gross_j_per_frame"]["spread_reason"] == NOT_TRACED
     assert run["conditions_before"]["missing"]["temperature_c"] == NOT_KEPT
     assert (run["deadlines"]["misses"], run["deadlines"]["reason"]) == (None, NOT_KEPT)
@@ -594,6 +597,15 @@ def test_emissions_of_an_estimate_are_estimates(document: Document) -> None:
     assert "mg, estimated, at 350 g/kWh" in printed(made)
 
 
+@pytest.mark.usefixtures("without_plotly")
+def test_a_run_without_a_grid_beside_runs_with_one_is_not_called_unmeasured(document: Document) -> None:
+    made = with_emissions(document, given_intensity(350.0))
+    made["energy_report"]["baselines"]["stock"]["co2e"] = None
+    text = Elements(html(made)).text
+    assert re.search(r"CO2e per 1000 frames.{0,80}no grid named", text)
+    assert "no grid was named: --country FRA, or --grid-intensity in g/kWh" in text
+
+
 def test_energy_without_a_meter_has_no_emissions(unmeasured: Document) -> None:
     found = with_emissions(unmeasured, given_intensity(350.0))["energy_report"]["run"]["co2e"]
     assert (found["g_total"], found["g_per_1000_frames"], found["reason"]) == (None, None, NO_METER)
@@ -601,7 +613,7 @@ def test_energy_without_a_meter_has_no_emissions(unmeasured: Document) -> None:
 
 def test_the_terminal_tells_both_energies_with_their_intervals(document: Document) -> None:
     [line] = [line for line in printed(document, width=200).splitlines() if line.startswith("energy per frame in mJ")]
-    assert re.search(r"gross 421 \(95 %: \d+ to \d+, n = 3\), net 21\.0 \(95 %: \d+ to \d+, n = 3\)", line), line
+    assert re.search(r"gross 421 \(95 %: \d+ to \d+, n = 3\), net 21\.0 \(95 %: −?\d+ to \d+, n = 3\)", line), line
 
 
 # Names and words

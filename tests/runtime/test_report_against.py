@@ -25,9 +25,10 @@ from gearshift.profiler.meters import CpuTimeEstimate
 from gearshift.profiler.meters.cpu_info import CpuInfo
 from gearshift.runtime.bench.bench import BenchRequest, run_bench
 from gearshift.runtime.bench.scenario import Scenario
+from gearshift.runtime.carbon import given_intensity
 from gearshift.runtime.cli import main
-from gearshift.runtime.report import compare_html, comparison, page
-from gearshift.runtime.report.against.data import RUN, Compared, Comparison
+from gearshift.runtime.report import compare_html, comparison, page, with_emissions
+from gearshift.runtime.report.against.data import CO2E, RUN, Compared, Comparison
 from gearshift.runtime.report.against.ratios import energy_ratio, percentile_ratio, plain_ratio
 from gearshift.runtime.report.energy.model import EnergyFigure, EnergyReport
 from gearshift.runtime.report.energy.spread import spread_of
@@ -89,8 +90,10 @@ def figure_of(values: list[float]) -> EnergyFigure:
         n_effective=float(spread.n),
         mean_j=spread.mean,
         std_j=spread.std,
+        standard_error_j=None if spread.std is None else spread.std / math.sqrt(spread.n),
         ci95_low_j=spread.low,
         ci95_high_j=spread.high,
+        interval_method=None if spread.low is None else "Student's t",
         spread_reason=spread.reason,
     )
 
@@ -162,6 +165,31 @@ def test_the_other_way_round_the_ratio_is_turned_over(a: list[float], b: list[fl
     assert other.high == pytest.approx(1 / one.low)
     assert one.low <= one.value * (1 + 1e-9)
     assert one.value <= one.high * (1 + 1e-9)
+
+
+@given(
+    a=st.floats(0.1, 10),
+    b=st.floats(0.1, 10),
+    windows=st.lists(st.floats(0.1, 10), min_size=2, max_size=20),
+    older=st.booleans(),
+)
+def test_the_ratio_lies_in_its_own_interval_whatever_the_windows(
+    a: float, b: float, windows: list[float], older: bool
+) -> None:
+    """Figures are of whole runs, also of frames that no window holds; older ones hold no standard error."""
+    changed = {"standard_error_j": None, "interval_method": None} if older else {}
+    first, second = (figure_of(windows).model_copy(update={"value_j": value, **changed}) for value in (a, b))
+    found = energy_ratio(first, second)
+    assert found.value == pytest.approx(b / a)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.value <= found.high
+
+
+def test_an_older_figure_gives_the_ratio_the_error_of_its_mean() -> None:
+    a, b = figure_of([1.0, 1.1, 0.9, 1.05]), figure_of([2.0, 2.3, 2.1])
+    older = [one.model_copy(update={"standard_error_j": None, "interval_method": None}) for one in (a, b)]
+    assert energy_ratio(*older).low == pytest.approx(energy_ratio(a, b).low)
 
 
 @pytest.mark.parametrize(("a", "b"), [(None, 1.0), (1.0, None), (0.0, 1.0), (-1.0, 1.0), (1.0, -0.5)])
@@ -322,6 +350,35 @@ def test_texts_stay_texts(document: Document) -> None:
     assert text.count("</script>") == text.count("<script")
 
 
+@pytest.mark.parametrize("unnamed", ["A", "B"])
+def test_emissions_without_a_grid_are_not_called_unmeasured(unnamed: str, document: Document) -> None:
+    with_grid = with_emissions(document, given_intensity(350.0))
+    pair = (document, with_grid) if unnamed == "A" else (with_grid, document)
+    found = comparison(*pair)
+    one, other = unnamed.lower(), "b" if unnamed == "A" else "a"
+    rows = [row for row in found.to_dict()["figures"] if row["name"] == CO2E]
+    assert len(rows) == 1 + len(document["baselines"])
+    for row in rows:
+        assert (row[one], row[f"{one}_missing"]) == (None, "no grid named")
+        assert row[other] > 0
+        assert row[f"{other}_missing"] is None
+        assert (row["ratio"], row["reason"]) == (None, f"no grid was named for {unnamed}")
+    [cells] = re.findall(rf"{CO2E}, m?g(.*?)</tr>", compare_html(found).split("The fixed path")[0], re.DOTALL)
+    assert "no grid named" in cells
+    assert "no grid was named: --country FRA, or --grid-intensity in g/kWh" in cells
+    assert "not measured" not in cells
+
+
+def test_emissions_of_what_was_not_measured_are_not_measured(document: Document) -> None:
+    grid = with_emissions(document, given_intensity(350.0))
+    unmeasured = copy.deepcopy(grid)
+    unmeasured["energy_report"]["run"]["co2e"] |= {"g_total": None, "g_per_1000_frames": None, "reason": "no sensor"}
+    [row] = [
+        row for row in comparison(grid, unmeasured).to_dict()["figures"] if (row["run"], row["name"]) == (RUN, CO2E)
+    ]
+    assert (row["b"], row["b_missing"], row["reason"]) == (None, "not measured", "not measured in both")
+
+
 @dataclass(frozen=True)
 class Files:
     a: Path
@@ -334,7 +391,7 @@ def runs(document: Document, tmp_path: Path) -> Files:
     found = Files(tmp_path / "a.json", tmp_path / "b.json")
     write_json(found.a, document)
     other = copy.deepcopy(document)
-    for name in ("value_j", "mean_j", "std_j", "ci95_low_j", "ci95_high_j"):
+    for name in ("value_j", "mean_j", "std_j", "standard_error_j", "ci95_low_j", "ci95_high_j"):
         other["energy_report"]["run"]["gross_j_per_frame"][name] *= 2
     write_json(found.b, other)
     return found

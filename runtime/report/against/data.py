@@ -1,15 +1,17 @@
 """Two reports as one value: every headline figure with both values and their ratio, and what forbids comparing."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gearshift.runtime.report.against.comparable import Trait, notes, traits, warnings
 from gearshift.runtime.report.against.ratios import Ratio, energy_ratio, percentile_ratio, plain_ratio
 from gearshift.runtime.report.against.together import Together, together
 from gearshift.runtime.report.document import RunDocument, checked
+from gearshift.runtime.report.energy.footprint import NO_GRID
 from gearshift.runtime.report.energy.model import EnergyFigure, EnergyReport, RunEnergy
 from gearshift.runtime.report.energy.older import energy_report_of
+from gearshift.runtime.report.words import NOT_MEASURED
 
 Interval = tuple[float, float]
 SCHEMA = 1
@@ -27,9 +29,10 @@ class Compared:
         run: Of which run: this run, or a fixed path.
         name: Of the figure.
         unit: Of both values; an empty text for a plain number.
-        a, b: The values; None where not measured.
+        a, b: The values; None where not measured, or not worked out.
         ratio: b / a.
         a_interval, b_interval: 95 % interval of each, where it has one.
+        a_missing, b_missing: What stands in place of a value that is None.
     """
 
     run: str
@@ -40,6 +43,8 @@ class Compared:
     ratio: Ratio
     a_interval: Interval | None = None
     b_interval: Interval | None = None
+    a_missing: str = NOT_MEASURED
+    b_missing: str = NOT_MEASURED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +117,8 @@ def _flat(figure: Compared) -> dict[str, Any]:
         "unit": figure.unit,
         "a": figure.a,
         "b": figure.b,
+        "a_missing": figure.a_missing if figure.a is None else None,
+        "b_missing": figure.b_missing if figure.b is None else None,
         "a_ci95": figure.a_interval,
         "b_ci95": figure.b_interval,
         "ratio": ratio.value,
@@ -157,7 +164,7 @@ def _figures(run: str, a: RunEnergy, b: RunEnergy, traced: tuple[RunDocument, Ru
         *(_latency(run, a, b, traced, *which) for which in PERCENTILES),
         *(_plain(run, name, unit, of(a), of(b)) for name, unit, of in _PLAIN),
         *(_plain(run, name, unit, of(a), of(b)) for name, unit, of in (_OF_CHANGES if run == RUN else ())),
-        *([] if a.co2e is None and b.co2e is None else [_plain(run, CO2E, "g", _grams(a), _grams(b))]),
+        *([] if a.co2e is None and b.co2e is None else [_emissions(run, a, b)]),
     ]
 
 
@@ -180,6 +187,20 @@ def _latency(
 
 def _plain(run: str, name: str, unit: str, a: float | None, b: float | None) -> Compared:
     return Compared(run=run, name=name, unit=unit, a=a, b=b, ratio=plain_ratio(a, b, NO_SPREAD))
+
+
+def _emissions(run: str, a: RunEnergy, b: RunEnergy) -> Compared:
+    """Where no grid was named there are none, whether or not energy was measured."""
+    found = _plain(run, CO2E, "g", _grams(a), _grams(b))
+    unnamed = [name for name, one in (("A", a), ("B", b)) if one.co2e is None]
+    if not unnamed:
+        return found
+    return replace(
+        found,
+        ratio=Ratio(value=None, reason=f"no grid was named for {' and '.join(unnamed)}"),
+        a_missing=NO_GRID if a.co2e is None else NOT_MEASURED,
+        b_missing=NO_GRID if b.co2e is None else NOT_MEASURED,
+    )
 
 
 def _interval(figure: EnergyFigure) -> Interval | None:

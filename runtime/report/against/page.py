@@ -6,6 +6,7 @@ from typing import Any
 from gearshift.runtime.report.against.comparable import Trait
 from gearshift.runtime.report.against.data import RUN, Compared, Comparison, Interval
 from gearshift.runtime.report.against.ratios import Ratio
+from gearshift.runtime.report.energy.footprint import NO_GRID, WHY_NO_GRID
 from gearshift.runtime.report.energy.rows import lines_of
 from gearshift.runtime.report.energy.section import cell_html
 from gearshift.runtime.report.page import figure, section, whole_page
@@ -90,13 +91,14 @@ def _name(one: Compared) -> str:
 
 def _values(one: Compared) -> tuple[Html, Html]:
     factor, _ = scale(one.unit, [one.a, one.b])
-    first = _figure(one.a, one.a_interval, factor)
-    return first, _figure(one.b, one.b_interval, factor)
+    first = _figure(one.a, one.a_missing, one.a_interval, factor)
+    return first, _figure(one.b, one.b_missing, one.b_interval, factor)
 
 
-def _figure(found: float | None, interval: Interval | None, factor: float) -> Html:
+def _figure(found: float | None, missing: str, interval: Interval | None, factor: float) -> Html:
     if found is None:
-        return shown(NOT_MEASURED, "not measured; the report itself says why")
+        why = WHY_NO_GRID if missing == NO_GRID else "not measured; the report itself says why"
+        return tag("span", missing, class_="missing", title=why)
     bounds = None if interval is None else f"{number(interval[0] * factor)} to {number(interval[1] * factor)}"
     return join(
         shown(str(found) if isinstance(found, int) else number(found * factor)),

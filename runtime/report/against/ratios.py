@@ -44,38 +44,47 @@ def plain_ratio(a: float | None, b: float | None, why_no_interval: str) -> Ratio
 
 
 def energy_ratio(a: EnergyFigure, b: EnergyFigure) -> Ratio:
-    """Of energies per frame, by Welch's t on the logarithm of the windows' means.
+    """Of energies per frame, by Welch's t on their logarithms; it lies around the ratio.
 
-    The variance of the logarithm of a mean is that of the mean over its square (the delta method); degrees of
-    freedom are Welch and Satterthwaite's. The sensor's own error is not in it: between runs on one meter it
-    cancels, between two meters it does not.
+    The variance of the logarithm of a figure is that of the figure over its square (the delta method); degrees of
+    freedom are Welch and Satterthwaite's. An older document, which holds no standard error of the figure, gives that
+    of the mean of its windows, as a share. The sensor's own error is not in it: between runs on one meter it cancels,
+    between two meters it does not.
     """
     found = plain_ratio(a.value_j, b.value_j, "one of them has no spread")
     if found.value is None:
         return found
-    parts = [_log_mean(figure) for figure in (a, b)]
-    if None in parts:
+    first, second = _log_variance(a), _log_variance(b)
+    if first is None or second is None:
         return found
-    (mean_a, variance_a, freedom_a), (mean_b, variance_b, freedom_b) = (part for part in parts if part is not None)
+    (variance_a, freedom_a), (variance_b, freedom_b) = first, second
     variance = variance_a + variance_b
-    centre, half = mean_b - mean_a, 0.0
+    half = 0.0
     if variance > 0:
         freedom = variance**2 / (variance_a**2 / freedom_a + variance_b**2 / freedom_b)
         half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(variance)
     return Ratio(
         value=found.value,
-        low=math.exp(centre - half),
-        high=math.exp(centre + half),
-        how="Welch's t on the logarithm of window means",
+        low=found.value * math.exp(-half),
+        high=found.value * math.exp(half),
+        how="Welch's t on the logarithm",
     )
 
 
-def _log_mean(figure: EnergyFigure) -> tuple[float, float, float] | None:
-    """Logarithm of the windows' mean, its variance, and degrees of freedom."""
-    n, mean, std = figure.n_effective, figure.mean_j, figure.std_j
-    if n is None or n < 2 or mean is None or std is None or mean <= 0:
+def _log_variance(figure: EnergyFigure) -> tuple[float, float] | None:
+    """Variance of the figure's logarithm, and its degrees of freedom."""
+    n, relative = figure.n_effective, _relative_error(figure)
+    return None if n is None or n < 2 or relative is None else (relative**2, n - 1)
+
+
+def _relative_error(figure: EnergyFigure) -> float | None:
+    """Standard error, as a share."""
+    value, n, mean, std = figure.value_j, figure.n_effective, figure.mean_j, figure.std_j
+    if value is None or value <= 0:
         return None
-    return math.log(mean), std**2 / n / mean**2, n - 1
+    if figure.standard_error_j is not None:
+        return figure.standard_error_j / value
+    return std / math.sqrt(n) / mean if n and std is not None and mean is not None and mean > 0 else None
 
 
 def percentile_ratio(a: Sequence[float], b: Sequence[float], percentile: float) -> Ratio:

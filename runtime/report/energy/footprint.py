@@ -3,6 +3,9 @@
 from gearshift.runtime.carbon import GridIntensity, co2e_g
 from gearshift.runtime.report.energy.model import EnergyReport, Footprint, GridRecord, RunEnergy
 
+NO_GRID = "no grid named"
+"""In place of a figure."""
+WHY_NO_GRID = "no grid was named: --country FRA, or --grid-intensity in g/kWh"
 COVERS = "operation only, from gross energy within the meter's boundary; nothing embodied in the hardware"
 
 

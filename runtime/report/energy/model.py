@@ -29,10 +29,10 @@ def _either(value: object, reason: str | None, name: str) -> None:
 
 
 class EnergyFigure(_Part):
-    """Energy of a frame, over a whole run and over the windows within it."""
+    """Energy of a frame of a whole run, and its interval from the windows within it."""
 
     value_j: Number
-    """Energy of the whole run over its frames."""
+    """Energy of the whole run over its frames: the figure that the interval is of."""
     reason: str | None = None
     """Why `value_j` is null."""
     sensor_uncertainty_j: Number = None
@@ -43,14 +43,25 @@ class EnergyFigure(_Part):
     n_windows: int = Field(default=0, ge=0)
     n_effective: Number = None
     """Windows that would tell as much if they were independent: fewer where neighbours are alike."""
+    windows_j: Number = None
+    """Energy of all windows over their frames. `value_j` is also of the frames at the edges of the run, which no window
+    holds. Null in older documents."""
+    standard_error_j: Number = None
+    """Of `value_j`: that of `windows_j`, by linearisation of the ratio of sums, with `n_effective` windows; of gross
+    energy the share of the figure that it is of `windows_j`. Null in older documents."""
     mean_j: Number = None
-    """Mean over the windows; each window counts alike, however many frames it holds."""
+    """Mean over the windows; each window counts alike, however many frames it holds. Not what `value_j` is."""
     std_j: Number = None
+    """Sample deviation of the windows, each counting alike."""
     ci95_low_j: Number = None
-    """Of the mean: Student's t over the windows, `n_effective` of them."""
+    """Of `value_j`, which lies within: Student's t with `n_effective` - 1 degrees of freedom, of gross energy on the
+    logarithm and so above 0. In older documents, those with a null `interval_method`, of `mean_j`."""
     ci95_high_j: Number = None
+    interval_method: str | None = None
+    """How the interval was obtained; null without one, and in older documents."""
     neighbour_correlation: Number = None
-    """Autocorrelation of the windows at lag 1."""
+    """Autocorrelation at lag 1 of the windows' residuals, energy less `windows_j` times their frames; in older
+    documents of their energies per frame."""
     spread_reason: str | None = None
     """Why there is no interval."""
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from gearshift.runtime.report.energy.footprint import NO_GRID, WHY_NO_GRID
 from gearshift.runtime.report.energy.model import (
     ConditionsRecord,
     EnergyFigure,
@@ -13,6 +14,8 @@ from gearshift.runtime.report.energy.model import (
     RunEnergy,
 )
 from gearshift.runtime.report.words import NOT_MEASURED, count, number, percent, quantity, scale, trimmed
+
+OLDER = "of the mean over windows, each counting alike, by Student's t: as recorded, it may leave out the figure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ def meter_rows(report: EnergyReport) -> list[tuple[str, str]]:
         ("Sensor", _sensor(report)),
         ("Idle power", _idle(report)),
         ("Window", f"{report.run.windows.how}; at least {trimmed(report.run.windows.least_s)} s"),
+        *interval_rows(report.run),
         ("Independence", report.run.windows.note),
         ("Deadline", report.run.deadlines.what),
         ("Weights", ", ".join(part for part in (report.setting.dtype or "", report.setting.model) if part)),
@@ -90,11 +94,17 @@ def grid_text(grid: GridRecord) -> str:
 
 
 def interval_text(figure: EnergyFigure, factor: float) -> str:
-    """The interval of a mean over windows: 95 %: 400 to 442, n = 20."""
+    """The interval of energy per frame, from n windows: 95 %: 400 to 442, n = 20."""
     if figure.ci95_low_j is None or figure.ci95_high_j is None:
         return ""
     low, high = (number(bound * factor) for bound in (figure.ci95_low_j, figure.ci95_high_j))
     return f"95 %: {low} to {high}, n = {figure.n_windows}"
+
+
+def interval_rows(run: RunEnergy) -> list[tuple[str, str]]:
+    """How intervals of energy per frame were obtained; of an older document that they may leave out the figure."""
+    figures = (("Interval, gross", run.gross_j_per_frame), ("Interval, net", run.net_j_per_frame))
+    return [(name, figure.interval_method or OLDER) for name, figure in figures if figure.ci95_low_j is not None]
 
 
 def missing_reasons(report: EnergyReport) -> list[str]:
@@ -165,7 +175,7 @@ def _footprint_lines(runs: Sequence[RunEnergy]) -> list[Line]:
 
 def _footprint(grams: Callable[[Footprint], float | None], run: RunEnergy) -> Cell:
     if run.co2e is None:
-        return Cell(text=NOT_MEASURED, reason="no grid intensity was given")
+        return Cell(text=NO_GRID, reason=WHY_NO_GRID)
     found = grams(run.co2e)
     below = "estimated" if run.co2e.estimated else ""
     return _quantity(found, "g", run.co2e.reason if found is None else None, below)

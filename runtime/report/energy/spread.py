@@ -1,4 +1,4 @@
-"""Energy per frame over windows of a run, and how sure its mean is. Pure functions.
+"""Energy per frame over windows of a run, and how sure a mean or a ratio over them is. Pure functions.
 
 A window is a stretch of whole frames, each with the pause after it: from the start of its first frame to the
 start of the next window's first, at least `length_s` long. Windows follow each other and share nothing but what
@@ -8,6 +8,15 @@ less than n independent ones. Where their correlation at lag 1 is beyond chance,
     n_effective = n (1 - r) / (1 + r)
 
 independent windows (a first-order autoregressive process; Zięba 2010, "Effective number of observations").
+
+Energy per frame is a ratio of sums, R = sum(E) / sum(frames), and windows differ in how many frames they hold: the
+mean of the windows' own energies per frame is another figure. The standard error of R is that of its linearisation
+(Cochran 1977, "Sampling Techniques", section 6.4), from the residuals d = E - R * frames, which sum to 0:
+
+    se(R) = s(d) / (mean(frames) sqrt(n_effective)),    s(d)^2 = sum(d^2) / (n - 1)
+
+With as many frames in each window it is the standard error of the mean. Neighbours are compared by their d. Of fewer
+than about ten windows that differ manyfold in frames it is rather too small, as linearisation is.
 """
 
 import math
@@ -44,13 +53,9 @@ class Stretch:
     seconds: float
     energy_j: float
 
-    def gross_j(self) -> float:
-        """Of a frame."""
-        return self.energy_j / self.frames
-
-    def net_j(self, idle_power_w: float) -> float:
-        """Of a frame, above idle."""
-        return (self.energy_j - idle_power_w * self.seconds) / self.frames
+    def above_j(self, idle_power_w: float) -> float:
+        """Energy above idle; gross where that is 0."""
+        return self.energy_j - idle_power_w * self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,29 @@ class Spread:
     std: float | None
     low: float | None
     high: float | None
+    correlation: float | None
+    independent: bool | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioSpread:
+    """A ratio of sums over windows, joules to frames, and how sure it is.
+
+    Attributes:
+        n: Windows.
+        n_effective: How many independent ones would tell as much.
+        ratio: All energy over all frames; None without windows.
+        standard_error: Of that, by linearisation; None with fewer than two windows.
+        correlation: Of the residuals of neighbours; None with fewer than three, or where all are 0.
+        independent: Whether that is within chance; None with fewer than eight.
+        reason: Why there is no standard error.
+    """
+
+    n: int
+    n_effective: float
+    ratio: float | None
+    standard_error: float | None
     correlation: float | None
     independent: bool | None
     reason: str | None
@@ -125,7 +153,6 @@ def spread_of(values: Sequence[float]) -> Spread:
     found = np.asarray(values, dtype=float)
     mean = float(found.mean()) if n else None
     if mean is None or n < 2:
-        few = "no window" if n == 0 else "one window"
         return Spread(
             n=n,
             n_effective=float(n),
@@ -135,28 +162,71 @@ def spread_of(values: Sequence[float]) -> Spread:
             high=None,
             correlation=None,
             independent=None,
-            reason=f"{few}: an interval needs two or more",
+            reason=_too_few(n),
         )
     std = float(found.std(ddof=1))
-    correlation = _correlation(found - mean)
-    independent = None if correlation is None or n < FEWEST_TO_TELL else abs(correlation) <= CHANCE / math.sqrt(n)
-    effective = float(n)
-    if independent is False and correlation is not None and correlation > 0:
-        effective = max(2.0, n * (1 - correlation) / (1 + correlation))
-    low, high = mean, mean
-    if std > 0:
-        low, high = map(float, stats.t.interval(0.95, effective - 1, loc=mean, scale=std / math.sqrt(effective)))
+    effective, correlation, independent = _neighbours(found - mean)
+    half = half_width(std / math.sqrt(effective), effective)
     return Spread(
         n=n,
         n_effective=effective,
         mean=mean,
         std=std,
-        low=low,
-        high=high,
+        low=mean - half,
+        high=mean + half,
         correlation=correlation,
         independent=independent,
         reason=None,
     )
+
+
+def ratio_of(energies_j: Sequence[float], frames: Sequence[int]) -> RatioSpread:
+    """All energy over all frames of windows in the order in which they came, with its standard error."""
+    n = len(energies_j)
+    energy, counts = np.asarray(energies_j, dtype=float), np.asarray(frames, dtype=float)
+    ratio = float(energy.sum() / counts.sum()) if n else None
+    if ratio is None or n < 2:
+        return RatioSpread(
+            n=n,
+            n_effective=float(n),
+            ratio=ratio,
+            standard_error=None,
+            correlation=None,
+            independent=None,
+            reason=_too_few(n),
+        )
+    residuals = energy - ratio * counts
+    effective, correlation, independent = _neighbours(residuals)
+    deviation = math.sqrt(float(residuals @ residuals) / (n - 1))
+    return RatioSpread(
+        n=n,
+        n_effective=effective,
+        ratio=ratio,
+        standard_error=deviation / (float(counts.mean()) * math.sqrt(effective)),
+        correlation=correlation,
+        independent=independent,
+        reason=None,
+    )
+
+
+def half_width(standard_error: float, n_effective: float) -> float:
+    """Of the 95 % interval by Student's t."""
+    return float(stats.t.ppf(0.975, n_effective - 1)) * standard_error
+
+
+def _too_few(n: int) -> str:
+    return f"{'no window' if n == 0 else 'one window'}: an interval needs two or more"
+
+
+def _neighbours(deviations: NDArray[np.float64]) -> tuple[float, float | None, bool | None]:
+    """How many independent values would tell as much; their correlation, and whether that is within chance."""
+    n = len(deviations)
+    correlation = _correlation(deviations)
+    independent = None if correlation is None or n < FEWEST_TO_TELL else abs(correlation) <= CHANCE / math.sqrt(n)
+    effective = float(n)
+    if independent is False and correlation is not None and correlation > 0:
+        effective = max(2.0, n * (1 - correlation) / (1 + correlation))
+    return effective, correlation, independent
 
 
 def _correlation(deviations: NDArray[np.float64]) -> float | None:
