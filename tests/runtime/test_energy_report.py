@@ -565,6 +565,12 @@ def test_an_older_figure_is_still_read_and_says_what_its_interval_is_of() -> Non
     assert told == {"Interval, gross": OLDER, "Interval, net": OF_NET}
 
 
+def test_windows_of_a_sensor_gone_below_0_have_no_interval_on_the_logarithm() -> None:
+    run = consumed([Stretch(frames=1, seconds=1.0, energy_j=joules) for joules in (-100.0, 100.001)])
+    assert (gross_figure(run).ci95_low_j, gross_figure(run).spread_reason) == (None, NO_LOGARITHM)
+    assert net_figure(run).ci95_low_j is not None
+
+
 @pytest.mark.parametrize("values", [[], [3.0]])
 def test_an_interval_needs_two(values: list[float]) -> None:
     found = spread_of(values)

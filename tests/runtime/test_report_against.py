@@ -373,10 +373,8 @@ def test_emissions_of_what_was_not_measured_are_not_measured(document: Document)
     grid = with_emissions(document, given_intensity(350.0))
     unmeasured = copy.deepcopy(grid)
     unmeasured["energy_report"]["run"]["co2e"] |= {"g_total": None, "g_per_1000_frames": None, "reason": "no sensor"}
-    [row] = [
-        row for row in comparison(grid, unmeasured).to_dict()["figures"] if (row["run"], row["name"]) == (RUN, CO2E)
-    ]
-    assert (row["b"], row["b_missing"], row["reason"]) == (None, "not measured", "not measured in both")
+    found = by_name(comparison(grid, unmeasured))[CO2E]
+    assert (found.b, found.b_missing, found.ratio.reason) == (None, "not measured", "not measured in both")
 
 
 @dataclass(frozen=True)
