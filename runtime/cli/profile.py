@@ -12,7 +12,7 @@ from gearshift.errors import InputError, ModelError, PathRefusedError
 from gearshift.paths.build import PathFactory, family_of
 from gearshift.paths.models import LoadedModel, load_model
 from gearshift.paths.spec import PathSpec
-from gearshift.profiler import Count, count, profile
+from gearshift.profiler import Count, Profile, count, profile
 from gearshift.profiler.meters.discover import Kind
 from gearshift.profiler.operator_energy import OperatorEnergy, measure_operator_energy
 from gearshift.profiler.peaks import DTYPES, peaks_of
@@ -49,7 +49,7 @@ class ProfileCommand:
     """Levels of modules to list."""
     repeats: int = 5
     """Timed passes."""
-    seconds: float = 5.0
+    seconds: float = 3.0
     """Begin no further pass after so long; one is timed at least."""
     counts_only: bool = False
     """Count on the meta device: no computation, no time."""
@@ -71,19 +71,26 @@ class ProfileCommand:
         device = choose_device(self.device)
         loaded = load_model(self.model)
         height, width = parse_size(self.size) if self.size else loaded.image_size
-        module, lossless = self._module(loaded, height, width, device)
+        module, lossless, factory = self._module(loaded, height, width, device)
         frames = torch.zeros(self.batch, 3, height, width, device=device, dtype=DTYPES[self.dtype])
         title = f"{self.model}, path {self.path}, {self.batch}x3x{height}x{width}, {self.dtype}"
         heading = {"model": self.model, "path": self.path, "lossless": lossless.to_dict()}
         if self.counts_only:
             counted = _counted(module, frames)
             return self._show_counts(counted, lossless, heading, title)
-        return self._measure(module, frames, lossless, heading, title)
+        warmed = factory is not None and device.type == "cpu" and _warm(module, factory, frames)
+        profiled = profile(module, (frames,), repeats=self.repeats, warmup=0 if warmed else 1, max_seconds=self.seconds)
+        return self._measure(module, frames, profiled, lossless, heading, title)
 
     def _measure(
-        self, module: nn.Module, frames: torch.Tensor, lossless: "Lossless", heading: Mapping[str, Any], title: str
+        self,
+        module: nn.Module,
+        frames: torch.Tensor,
+        profiled: Profile,
+        lossless: "Lossless",
+        heading: Mapping[str, Any],
+        title: str,
     ) -> int:
-        profiled = profile(module, (frames,), repeats=self.repeats, warmup=1, max_seconds=self.seconds)
         roofline = profiled.roofline(peaks_of(frames.device, frames.dtype, fresh=self.fresh_peaks))
         energy = self._energy(module, frames) if self.energy else None
         document = {
@@ -130,8 +137,8 @@ class ProfileCommand:
 
     def _module(
         self, loaded: LoadedModel, height: int, width: int, device: torch.device
-    ) -> tuple[nn.Module, "Lossless"]:
-        """The module to profile, and what the exact rewrite would make of the stock model."""
+    ) -> tuple[nn.Module, "Lossless", PathFactory | None]:
+        """The module to profile, what the exact rewrite would make of the stock model, and what builds its paths."""
         stock: nn.Module = loaded.module.to(DTYPES[self.dtype])
         spec = PathSpec.parse(self.path)
         try:
@@ -139,16 +146,16 @@ class ProfileCommand:
         except ModelError as error:
             if spec.transforms:
                 raise
-            return stock.to(device), Lossless(reason=str(error))
+            return stock.to(device), Lossless(reason=str(error)), None
         factory = PathFactory(stock)
         factory.to(device)
         factory.family.check_input(factory.stock, height, width)
         lossless = _lossless(factory, self.path, (self.batch, 3, height, width))
         if not spec.transforms:
-            return stock, lossless
+            return stock, lossless, factory
         path = factory.build(spec)
         # Without a change of input size, show the model's own module names.
-        return path if spec.get("size") else path.inner, lossless
+        return path if spec.get("size") else path.inner, lossless, factory
 
     def _energy(self, module: nn.Module, frames: torch.Tensor) -> OperatorEnergy:
         tell("measuring idle power, then replaying every type of work under the meter")
@@ -204,6 +211,22 @@ def _lossless(factory: PathFactory, asked: str, shape: tuple[int, ...]) -> Lossl
         return Lossless(reason=str(error))
     macs = count(exact.inner, (torch.empty(shape, device="meta", dtype=factory.stock.dtype),), on_meta=True).macs
     return Lossless(macs=macs, path=None if applied else "lossless")
+
+
+def _warm(module: nn.Module, factory: PathFactory, frames: torch.Tensor) -> bool:
+    """Warm a processor up on frames of a quarter of the side: a whole pass first can take seconds and teaches no more.
+
+    False, and nothing done, where the model takes no such frames.
+    """
+    height, width = (size // 4 for size in frames.shape[2:])
+    try:
+        factory.family.check_input(factory.stock, height, width)
+        with torch.no_grad():
+            for _ in range(2):
+                module(frames[:, :, :height, :width])
+    except InputError:  # from here, or from a path that makes them smaller still
+        return False
+    return True
 
 
 def _counted(module: nn.Module, frames: torch.Tensor) -> Count:
