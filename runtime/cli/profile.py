@@ -105,7 +105,7 @@ class ProfileCommand:
         lines = [
             f"{title}, {profiled.device} ({profiled.threads} threads)",
             view.operations_line(profiled.count),
-            view.time_line(profiled),
+            view.time_line(profiled, self.repeats),
             *view.warning_lines(profiled),
             lossless.line(profiled.macs),
             view.launch_line(profiled),

@@ -24,11 +24,13 @@ def operations_line(count: Count) -> str:
     return f"{total}: {parts}{largest}"
 
 
-def time_line(profile: Profile) -> str:
-    """What dominates time, and how much of the time is accounted for."""
+def time_line(profile: Profile, asked: int = 1) -> str:
+    """What dominates time, and how much of the time is accounted for; `asked` passes were wanted."""
     timing = profile.timing
     parts = ", ".join(f"{row.name} {row.time_share or 0:.1%}" for row in profile.table()[:3])
-    spread = f"median of {timing.n}, IQR {timing.iqr_ms:.3g}" if timing.n > 1 else "one pass; more with --seconds 30"
+    spread = f"median of {timing.n}, IQR {timing.iqr_ms:.3g}" if timing.n > 1 else "one pass"
+    if timing.n < asked:
+        spread += "; more with --seconds 30"
     return (
         f"time: {timing.median_ms:.4g} ms ({spread}): {parts}; operators' own times sum to {profile.own_share:.1%} "
         f"of it, profiling takes {profile.overhead_ratio:.2f} x as long"
