@@ -23,6 +23,7 @@ from gearshift.profiler.calls import Call, Totals, totals_by_module, totals_by_o
 from gearshift.profiler.inputs import Arguments, InputSpec, input_specs, positional
 from gearshift.profiler.macs import OperatorType
 from gearshift.profiler.module_path import module_names
+from gearshift.profiler.preserve import as_found
 from gearshift.profiler.recorder import CallRecorder
 from gearshift.profiler.rows import Row, module_rows, operator_rows, type_rows
 from gearshift.profiler.run import run_recorded
@@ -178,7 +179,7 @@ def count(
     if on_meta:
         module, inputs, named_inputs = meta_copy(module), meta_inputs(inputs), meta_inputs(named_inputs)
     recorder = CallRecorder(module)
-    with torch.device("meta") if on_meta else nullcontext():
+    with as_found(module), torch.device("meta") if on_meta else nullcontext():
         run_recorded(module, inputs, named_inputs, recorder)
     return summarise(recorder.calls, module, inputs, named_inputs, notes)
 

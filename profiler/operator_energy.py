@@ -169,8 +169,8 @@ def measure_operator_energy(
         return nothing(f"idle power is unknown ({idle.reason}), so none can be subtracted")
     inner = eager(module)
     inputs, named = copied((positional(args), dict(kwargs or {})))
+    recorded = RecordedPass(inner, inputs, named)
     with as_found(inner):
-        recorded = RecordedPass(inner, inputs, named)
         loops = _Loops(inner, inputs, named, recorded, window_s, clock)
         windows: dict[str, list[_Window]] = {}
         for _ in range(rounds):

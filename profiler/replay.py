@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from gearshift.errors import InputError
 from gearshift.profiler.calls import Call
 from gearshift.profiler.macs import OperatorType
+from gearshift.profiler.preserve import as_found
 from gearshift.profiler.recorder import CallRecorder
 from gearshift.profiler.run import run_recorded
 
@@ -82,7 +83,8 @@ class RecordedPass:
         }
         self._kept: list[_KeptCall] = []
         recorder = CallRecorder(module, on_call=self._keep)
-        run_recorded(module, args, kwargs or {}, recorder)
+        with as_found(module):
+            run_recorded(module, args, kwargs or {}, recorder)
         self.calls: tuple[Call, ...] = tuple(recorder.calls)
         if not self.calls:
             raise InputError(f"{type(module).__name__} made no operator call that could be replayed")

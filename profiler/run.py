@@ -1,4 +1,4 @@
-"""One run of a module under a recorder: inputs copied, composite operators seen whole, all left as found."""
+"""One run of a module under a recorder: inputs copied, compiled parts run eagerly, composite operators seen whole."""
 
 import sys
 import time
@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from gearshift.profiler.inputs import copied
-from gearshift.profiler.preserve import as_found
 from gearshift.profiler.recorder import CallRecorder
 from gearshift.profiler.timing import Clock, Synchronise, timed_ms
 
@@ -24,14 +23,13 @@ def run_recorded(
     synchronise: Synchronise | None = None,
     clock: Clock = time.perf_counter,
 ) -> float:
-    """Run an eager module once, in evaluation mode and without gradients, and return how long it took in ms.
+    """Run an eager module once, within `as_found`, and return how long it took in ms.
 
     Autograd's own dispatch is left out, as in inference mode, so that composite operators are seen whole; but
     no inference tensor is made, which a model might cache and later fail to train with.
     """
     args, kwargs = copied((tuple(args), dict(kwargs)))
-    with as_found(module), _flex_attention_eager(), torch._C._AutoDispatchBelowAutograd(), recorder:
-        _uncompile(module)
+    with _uncompiled(module), _flex_attention_eager(), torch._C._AutoDispatchBelowAutograd(), recorder:
         return timed_ms(lambda: module(*args, **kwargs), synchronise, clock)
 
 
@@ -59,14 +57,27 @@ def is_compiled(module: nn.Module) -> bool:
     return any(hasattr(item, "_orig_mod") or item._compiled_call_impl is not None for item in module.modules())
 
 
-def _uncompile(module: nn.Module) -> None:
-    """Put the eager modules in the place of compiled ones; `as_found` puts them back.
+@contextmanager
+def _uncompiled(module: nn.Module) -> Iterator[None]:
+    """Put the eager modules in the place of compiled ones meanwhile.
 
     So operators stay visible, and nothing is traced inside the recorder.
     """
-    for item in list(module.modules()):
-        if item._compiled_call_impl is not None:
+    calls = [(item, item._compiled_call_impl) for item in module.modules() if item._compiled_call_impl is not None]
+    parts = [
+        (item, name, child, inner)
+        for item in module.modules()
+        for name, child in item._modules.items()
+        if isinstance(inner := getattr(child, "_orig_mod", None), nn.Module)
+    ]
+    try:
+        for item, _ in calls:
             item._compiled_call_impl = None
-        for name, child in item._modules.items():
-            if isinstance(inner := getattr(child, "_orig_mod", None), nn.Module):
-                item._modules[name] = inner
+        for item, name, _, inner in parts:
+            item._modules[name] = inner
+        yield
+    finally:
+        for item, call in calls:
+            item._compiled_call_impl = call
+        for item, name, child, _ in parts:
+            item._modules[name] = child

@@ -131,26 +131,8 @@ def _flat(figure: Compared) -> dict[str, Any]:
 def _figures(run: str, a: RunEnergy, b: RunEnergy, traced: tuple[RunDocument, RunDocument] | None) -> list[Compared]:
     """All figures of one run; `traced` where the frames of both are known one by one."""
     return [
-        Compared(
-            run=run,
-            name="Gross energy per frame",
-            unit="J",
-            a=a.gross_j_per_frame.value_j,
-            b=b.gross_j_per_frame.value_j,
-            ratio=energy_ratio(a.gross_j_per_frame, b.gross_j_per_frame),
-            a_interval=_interval(a.gross_j_per_frame),
-            b_interval=_interval(b.gross_j_per_frame),
-        ),
-        Compared(
-            run=run,
-            name="Net energy per frame",
-            unit="J",
-            a=a.net_j_per_frame.value_j,
-            b=b.net_j_per_frame.value_j,
-            ratio=energy_ratio(a.net_j_per_frame, b.net_j_per_frame),
-            a_interval=_interval(a.net_j_per_frame),
-            b_interval=_interval(b.net_j_per_frame),
-        ),
+        _per_frame(run, "Gross energy per frame", a.gross_j_per_frame, b.gross_j_per_frame),
+        _per_frame(run, "Net energy per frame", a.net_j_per_frame, b.net_j_per_frame),
         Compared(
             run=run,
             name="Quality",
@@ -166,6 +148,19 @@ def _figures(run: str, a: RunEnergy, b: RunEnergy, traced: tuple[RunDocument, Ru
         *(_plain(run, name, unit, of(a), of(b)) for name, unit, of in (_OF_CHANGES if run == RUN else ())),
         *([] if a.co2e is None and b.co2e is None else [_emissions(run, a, b)]),
     ]
+
+
+def _per_frame(run: str, name: str, a: EnergyFigure, b: EnergyFigure) -> Compared:
+    return Compared(
+        run=run,
+        name=name,
+        unit="J",
+        a=a.value_j,
+        b=b.value_j,
+        ratio=energy_ratio(a, b),
+        a_interval=_interval(a),
+        b_interval=_interval(b),
+    )
 
 
 def _latency(
