@@ -1,21 +1,22 @@
 """From a model and a `PathSpec` to a module that runs: over the same tensors, what is new accounted for."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gearshift.errors import InputError, ModelError, PathRefusedError
+from gearshift.paths.family import Family, dtype_of, resized
 from gearshift.paths.segformer.family import SegformerFamily
 from gearshift.paths.sharing import DerivedTensors, extra_bytes
 from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import InputSize
 
-FAMILIES = (SegformerFamily(),)
+FAMILIES: tuple[Family, ...] = (SegformerFamily(),)
 
 
-def family_of(module: nn.Module) -> SegformerFamily:
+def family_of(module: nn.Module) -> Family:
     """The family that knows this module.
 
     Raises:
@@ -43,6 +44,7 @@ class Path(nn.Module):
         self.inner = inner
         self.extra_bytes = extra_bytes(inner, stock)
         self._family = family_of(stock)
+        self._traits = self._family.traits(stock)
         # In a tuple: a path refers to its stock model without being its parent.
         self._stock: tuple[Any] = (stock,)
         size = spec.get("size")
@@ -54,14 +56,14 @@ class Path(nn.Module):
         return self.spec.id
 
     def forward(self, pixel_values: Tensor, return_dict: bool | None = None, **arguments: Any) -> Any:
-        """Run frames `(B, 3, H, W)`.
+        """Run frames `(B, C, H, W)`.
 
         Logits come back at the stock model's size, whatever size they were run at; hidden states do not.
 
         Args:
             pixel_values: Normalised frames, of any floating type.
-            return_dict: False for a tuple, as the stock model gives; None for what its configuration says.
-            arguments: As the stock model takes. A lossless path knows `output_hidden_states` only.
+            return_dict: False for a tuple, as a model of transformers gives; None for what its configuration says.
+            arguments: As the stock model takes. A lossless path may know fewer, and then says so.
 
         Raises:
             InputError: Frames of another type, rank or number of channels, or too small for the model.
@@ -69,18 +71,20 @@ class Path(nn.Module):
         frames = self._checked(pixel_values)
         height, width = frames.shape[2:]
         if self._size is not None:
-            frames = _resized(frames, self._size.resolve(height, width))
-        output = self.inner(frames, return_dict=True, **arguments)
-        if self._size is not None:
-            output.logits = _resized(output.logits, self._family.logits_size(self._stock[0], height, width))
+            frames = resized(frames, self._size.resolve(height, width))
+        if not self._traits.structured:
+            return self._restored(self.inner(frames, **arguments), height, width)
+        output = self._restored(self.inner(frames, return_dict=True, **arguments), height, width)
         if return_dict is None:
             return_dict = self._stock[0].config.return_dict
         return output if return_dict else output.to_tuple()
 
+    def _restored(self, output: Any, height: int, width: int) -> Any:
+        return output if self._size is None else self._family.restored(self._stock[0], output, height, width)
+
     def _checked(self, pixel_values: Tensor) -> Tensor:
         """Refuse what the model would fail on deep inside, and give frames in the model's own precision."""
-        stock = self._stock[0]
-        channels = stock.config.num_channels
+        stock, channels = self._stock[0], self._traits.channels
         if pixel_values.ndim != 4 or pixel_values.shape[1] != channels:
             raise InputError(
                 f"expected frames (B, {channels}, H, W), got {tuple(pixel_values.shape)}; "
@@ -95,28 +99,27 @@ class Path(nn.Module):
         if self._size is not None:
             height, width = self._size.resolve(height, width)
         self._family.check_input(stock, height, width)
-        return pixel_values.to(stock.dtype)
-
-
-def _resized(image: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bring `(B, C, H, W)` to another size, bilinearly; at its own size it is returned as it is."""
-    if image.shape[2:] == size:
-        return image
-    return F.interpolate(image, size=size, mode="bilinear", align_corners=False)
+        return pixel_values.to(dtype_of(stock))
 
 
 class PathFactory:
-    """Builds any number of paths of one model; what they derive from its weights is made once and shared."""
+    """Builds any number of paths of one model; what they derive from its weights is made once and shared.
 
-    def __init__(self, stock: Any, derived: DerivedTensors | None = None) -> None:
+    Args:
+        stock: The model.
+        derived: Tensors derived before.
+        calibration: Normalised frames `(1, C, H, W)` for transforms that ask for some (see `DerivedTensors`).
+    """
+
+    def __init__(self, stock: Any, derived: DerivedTensors | None = None, calibration: Sequence[Tensor] = ()) -> None:
         self.stock = stock
         self.family = family_of(stock)
-        self.derived = derived or DerivedTensors()
+        self.derived = derived or DerivedTensors(calibration=calibration)
 
     def to(self, device: torch.device) -> None:
         """Move the model and everything derived from it; paths built before stay where they were."""
         self.stock.to(device)
-        self.derived = DerivedTensors({name: tensor.to(device) for name, tensor in self.derived.tensors().items()})
+        self.derived = self.derived.to(device)
 
     def build(self, spec: PathSpec) -> Path:
         """Build one path, in evaluation mode.
@@ -124,6 +127,7 @@ class PathFactory:
         Raises:
             PathRefusedError: A setting does not fit this model, or a rewrite's precondition does not hold.
         """
+        self.family.check_kinds(self.stock, spec)
         self._check_size(spec)
         with torch.no_grad():
             return Path(self.stock, spec, self.family.build(self.stock, spec, self.derived)).eval()

@@ -30,7 +30,7 @@ from gearshift.paths.records import (
     PathRecord,
 )
 from gearshift.paths.search import Effort
-from gearshift.paths.segformer.attention import STACKED
+from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.workbench import VERIFIED_EXAMPLES, Workbench, idle_power, mark_frontier
 from gearshift.profiler.device import DeviceIdentity, identify, synchronise
 from gearshift.profiler.meters import IdlePower, Meter
@@ -197,8 +197,7 @@ def versions() -> dict[str, str]:
 
 def _fresh_derived(factory: PathFactory, records: Sequence[PathRecord]) -> dict[str, Tensor]:
     """What the kept paths derive from the weights, and nothing that only rejected candidates needed."""
-    clean = PathFactory(factory.stock)
+    clean = PathFactory(factory.stock, DerivedTensors(factory.derived.tensors()))
     for record in records:
         clean.build(record.spec)
-    derived = clean.derived.tensors()
-    return {name: derived[name].cpu() for name in derived if not name.startswith(STACKED)}
+    return {name: tensor.cpu() for name, tensor in clean.derived.stored().items()}

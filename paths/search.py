@@ -111,7 +111,7 @@ class Search:
         self._journal = journal
         self._progress = progress
         self._time = timer or frame_timer(frame, synchronise)
-        self._knobs = list(knobs if knobs is not None else factory.family.knobs(factory.stock))
+        self._knobs = list(knobs if knobs is not None else factory.family.knobs(factory.stock, factory.derived))
         self._measured: dict[PathSpec, Candidate] = {}
         self.base = self._fastest_base()
         self._base_path = factory.build(self.base)
@@ -288,13 +288,9 @@ class Search:
 
 
 def _present(spec: PathSpec, knob: Knob) -> int:
-    """Index of the knob's setting in a path, -1 where it is not turned."""
+    """Index of the knob's strongest setting that a path holds, -1 where it is not turned."""
     present = spec.get(knob.settings[0].name)
-    skipped = set(present.blocks) if isinstance(present, Skip) else set()
-    for index, setting in enumerate(knob.settings):
-        if present == setting or (isinstance(setting, Skip) and skipped.issuperset(setting.blocks)):
-            return index
-    return -1
+    return max((index for index, setting in enumerate(knob.settings) if setting.within(present)), default=-1)
 
 
 def _quality(candidate: Candidate) -> float:

@@ -1,11 +1,13 @@
 """One set of weights, many module trees: clone the structure, alias the tensors, account for what is new."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from gearshift.errors import PathRefusedError
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -58,16 +60,45 @@ class DerivedTensors:
     """Tensors computed from the weights (folded matrices, say), each made once and shared by all paths.
 
     Keys are texts that name the tensor by what it is made of, so that a bundle can store it.
+
+    Args:
+        known: Tensors made before, by key.
+        calibration: Normalised frames `(1, C, H, W)` of the job at hand, for what cannot be made from the weights
+            alone (statistics, importances). They are not labelled, and not those that quality is judged on.
     """
 
-    def __init__(self, known: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(self, known: Mapping[str, Tensor] | None = None, calibration: Sequence[Tensor] = ()) -> None:
         self._tensors: dict[str, Tensor] = dict(known or {})
+        self._copies: set[str] = set()
+        self._asked: set[str] = set()
+        self.calibration = calibration
 
-    def get(self, key: str, make: Callable[[], Tensor]) -> Tensor:
+    def frames(self, purpose: str) -> Sequence[Tensor]:
+        """The calibration frames.
+
+        Raises:
+            PathRefusedError: None were given.
+        """
+        if not self.calibration:
+            raise PathRefusedError(
+                f"{purpose} needs calibration frames; build with frames of the job at hand (PathFactory(..., "
+                "calibration=frames), or --calibration DIR)"
+            )
+        return self.calibration
+
+    def get(self, key: str, make: Callable[[], Tensor], *, stored: bool = True) -> Tensor:
         """Return the tensor of `key`, made at the first call and owning its storage.
 
         It is an ordinary tensor even where the caller is in inference mode: a path may still be trained.
+
+        Args:
+            key: What it is made of.
+            make: Makes it.
+            stored: Whether a bundle keeps it; not worth it for what is quickly made from the checkpoint again.
         """
+        self._asked.add(key)
+        if not stored:
+            self._copies.add(key)
         if key not in self._tensors:
             with torch.inference_mode(mode=False), torch.no_grad():
                 self._tensors[key] = make().detach().clone(memory_format=torch.contiguous_format)
@@ -76,3 +107,16 @@ class DerivedTensors:
     def tensors(self) -> dict[str, Tensor]:
         """All tensors made or given so far."""
         return dict(self._tensors)
+
+    def stored(self) -> dict[str, Tensor]:
+        """Those that were asked for and that a bundle keeps."""
+        return {key: self._tensors[key] for key in sorted(self._asked - self._copies)}
+
+    def to(self, device: torch.device) -> "DerivedTensors":
+        """The same on another device."""
+        moved = DerivedTensors(
+            {key: tensor.to(device) for key, tensor in self._tensors.items()},
+            [frame.to(device) for frame in self.calibration],
+        )
+        moved._copies, moved._asked = set(self._copies), set(self._asked)
+        return moved

@@ -13,7 +13,7 @@ from gearshift.paths.segformer.forward import attend_heads, reduce_sequence
 from gearshift.paths.sharing import DerivedTensors
 
 STACKED = "qkv/"
-"""Prefix of stacked weights' keys: they hold nothing that is not in the checkpoint, so bundles leave them out."""
+"""Prefix of stacked weights' keys."""
 
 
 class MergedAttention(nn.Module):
@@ -26,7 +26,7 @@ class MergedAttention(nn.Module):
         self.attention = attention
         layers = _merged_layers(attention)
         for part in ("weight", "bias"):
-            stacked = derived.get(f"{key}/{part}", partial(_stack, layers, part))
+            stacked = derived.get(f"{key}/{part}", partial(_stack, layers, part), stored=False)
             self.register_buffer(part, stacked, persistent=False)
 
     weight: Tensor

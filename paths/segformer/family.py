@@ -10,7 +10,9 @@ from transformers.modeling_outputs import SemanticSegmenterOutput
 from transformers.models.segformer import modeling_segformer as stock_modules
 
 from gearshift.errors import InputError, PathRefusedError
-from gearshift.paths.knobs import Knob
+from gearshift.paths.anatomy import Anatomy, AttentionSite, MlpSite
+from gearshift.paths.family import Family, Traits, class_names, resized
+from gearshift.paths.knobs import Knob, size_knob, skip_knobs
 from gearshift.paths.segformer.attention import STACKED, MergedAttention, check_mergeable
 from gearshift.paths.segformer.forward import encode
 from gearshift.paths.segformer.heads import FoldedHead, SlicedHead, Slicing, check_foldable, folded_weights
@@ -20,17 +22,17 @@ from gearshift.paths.transforms import (
     Blocks,
     DecoderChannels,
     FuseChannels,
-    InputSize,
     Lossless,
     MergedProjections,
     Skip,
 )
 
 
-class SegformerFamily:
+class SegformerFamily(Family):
     """transformers' `SegformerForSemanticSegmentation`; stages, blocks and channels count from 0."""
 
     name = "segformer"
+    own = ("lossless", "qkv", "fuse", "decoder")
 
     def matches(self, module: nn.Module) -> bool:
         """Whether `module` is of this family (a subclass may compute something else: it is not)."""
@@ -59,9 +61,35 @@ class SegformerFamily:
         stock_form: nn.Module = path
         return stock_form
 
-    def logits_size(self, stock: Any, height: int, width: int) -> tuple[int, int]:
-        """Size of the stock model's logits for a frame of `height` x `width`."""
-        return _convolved(stock.segformer.stages[0].patch_embeddings.proj, height, width)
+    def traits(self, stock: Any) -> Traits:
+        """Logits of pixels."""
+        return Traits(task="segmentation", classes=class_names(stock.config), channels=stock.config.num_channels)
+
+    def anatomy(self, stock: Any) -> Anatomy:
+        """Blocks by stage, their attentions and their Mix-FFNs."""
+        stages, attentions, mlps, linears = [], [], [], []
+        for stage_index, stage in enumerate(stock.segformer.stages):
+            names = [f"segformer.stages.{stage_index}.blocks.{index}" for index in range(len(stage.blocks))]
+            stages.append(tuple(names))
+            for name, block in zip(names, stage.blocks, strict=True):
+                site = _attention_site(f"{name}.attention", block.attention)
+                attentions.append(site)
+                mlp = f"{name}.mlp"
+                mlps.append(MlpSite(expand=f"{mlp}.fc1", between=(f"{mlp}.dwconv.dwconv",), reduce=f"{mlp}.fc2"))
+                linears += [*site.projections, site.output, f"{mlp}.fc1", f"{mlp}.fc2"]
+        return Anatomy(
+            stages=tuple(stages),
+            attentions=tuple(attentions),
+            mlps=tuple(mlps),
+            linears=tuple(linears),
+            fixed=("decode_head.classifier",),
+        )
+
+    def restored(self, stock: Any, output: Any, height: int, width: int) -> Any:
+        """Logits at the size that the stock model gives for a frame of `height` x `width`."""
+        size = _convolved(stock.segformer.stages[0].patch_embeddings.proj, height, width)
+        output.logits = resized(output.logits, size)
+        return output
 
     def check_input(self, stock: Any, height: int, width: int) -> None:
         """Raise `InputError` for a frame that some stage cannot take, naming the smallest that all can."""
@@ -71,19 +99,9 @@ class SegformerFamily:
                 f"a frame of {height}x{width} is too small for this model; the minimum is {smallest}x{smallest}"
             )
 
-    def depths(self, stock: Any) -> list[int]:
-        """Number of blocks of each stage."""
-        return [len(stage.blocks) for stage in stock.segformer.stages]
-
-    def knobs(self, stock: Any) -> list[Knob]:
-        """What the search may turn, each with its settings from mild to strong."""
-        blocks = [
-            Knob(f"block {stage}.{block}", (Skip(((stage, block),)),))
-            for stage, depth in enumerate(self.depths(stock))
-            for block in range(depth)
-        ]
-        sizes = tuple(InputSize(percent=percent) for percent in (90, 80, 70, 60, 50, 40, 33))
-        return [*blocks, *_decoder_knobs(stock), Knob("size", sizes)]
+    def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
+        """Blocks, channels of the decoder, sizes."""
+        return [*skip_knobs(self.anatomy(stock)), *_decoder_knobs(stock), size_knob()]
 
     def base(self, stock: Any) -> list[PathSpec]:
         """Exact starting points to choose among by measured time; the stock model where none is admitted."""
@@ -155,6 +173,17 @@ def _parts(stock: Any) -> Iterator[tuple[nn.Module, type[nn.Module]]]:
     yield stock.decode_head, stock_modules.SegformerDecodeHead
 
 
+def _attention_site(name: str, attention: Any) -> AttentionSite:
+    """Heads are told from `head_dim` alone: no attribute holds their number."""
+    return AttentionSite(
+        name=name,
+        heads=attention.q_proj.out_features // attention.head_dim,
+        head_dim=attention.head_dim,
+        projections={f"{name}.{part}": 1 for part in ("q_proj", "k_proj", "v_proj")},
+        output=f"{name}.o_proj",
+    )
+
+
 def _attentions(model: Any) -> list[Any]:
     return [block.attention for stage in model.segformer.stages for block in stage.blocks]
 
@@ -166,21 +195,9 @@ def skipped_blocks(stock: Any, spec: PathSpec) -> set[tuple[int, int]]:
         PathRefusedError: An address or a count that this model does not have.
     """
     depths = [len(stage.blocks) for stage in stock.segformer.stages]
-    skipped: set[tuple[int, int]] = set()
-    kept = spec.get("blocks")
-    if isinstance(kept, Blocks):
-        if len(kept.kept) != len(depths) or any(k > d for k, d in zip(kept.kept, depths, strict=True)):
-            most = "-".join(map(str, depths))
-            raise PathRefusedError(f"blocks={kept.value()} does not fit; this model has blocks={most} at most")
-        skipped |= {(stage, block) for stage, d in enumerate(depths) for block in range(kept.kept[stage], d)}
-    single = spec.get("skip")
-    if isinstance(single, Skip):
-        for stage, block in single.blocks:
-            if stage >= len(depths) or block >= depths[stage]:
-                known = ", ".join(f"{index}.0-{index}.{d - 1}" for index, d in enumerate(depths) if d)
-                raise PathRefusedError(f"skip={stage}.{block} does not exist; this model has {known}")
-        skipped |= set(single.blocks)
-    return skipped
+    kept, single = spec.get("blocks"), spec.get("skip")
+    skipped = set(kept.skipped(depths)) if isinstance(kept, Blocks) else set()
+    return skipped | (set(single.checked(depths)) if isinstance(single, Skip) else set())
 
 
 def _decoder_knobs(stock: Any) -> list[Knob]:

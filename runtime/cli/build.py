@@ -15,6 +15,7 @@ from gearshift.paths.bundle import Bundle, check_destination
 from gearshift.paths.data import CAMVID_CLASSES, IGNORE_INDEX, LabelledFrame, SceneStream, SegmentationFolder
 from gearshift.paths.make import BuildRequest, make_bundle
 from gearshift.paths.models import LoadedModel, load_model
+from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.space import Space
 from gearshift.profiler.meters.discover import Kind
 from gearshift.runtime.cli.output import (
@@ -82,7 +83,7 @@ class Build:
         space = Space() if self.space is None else Space.read(self.space)
         device = choose_device(self.device)
         model = self._model()
-        knobs = space.knobs(family_of(model.module).knobs(model.module))
+        knobs = space.knobs(family_of(model.module).knobs(model.module, DerivedTensors()))
         frames, name = self._frames(model, height, width)
         request = BuildRequest(
             model=model,

@@ -16,6 +16,7 @@ from transformers import SegformerConfig, SegformerForSemanticSegmentation
 
 from gearshift.paths.knobs import turn
 from gearshift.paths.segformer.family import SegformerFamily
+from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import Blocks, DecoderChannels, FuseChannels, InputSize, Transform
 
@@ -68,7 +69,7 @@ EXACT = [spec for spec in FAMILY.base(STOCK) if spec != PathSpec()]
 # The knobs' own settings, and the ends of what the transforms take: one channel, a stage kept in part
 # (factored or not), nothing cut, whole stages without blocks, a size that is no multiple of 32.
 SETTINGS: list[Transform] = [
-    *(setting for knob in FAMILY.knobs(STOCK) for setting in knob.settings),
+    *(setting for knob in FAMILY.knobs(STOCK, DerivedTensors()) for setting in knob.settings),
     Blocks((1, 1, 2, 0)),
     Blocks((0, 0, 0, 0)),
     *(FuseChannels(kept) for kept in (1, 20, 255, 600, 775, 778, 1018, 1024)),

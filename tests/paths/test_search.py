@@ -52,10 +52,11 @@ class Space:
     judged: list[str] = field(default_factory=list)
     timed: list[str] = field(default_factory=list)
     stock: None = None
+    derived: None = None
 
     @property
     def family(self) -> Any:
-        return SimpleNamespace(base=lambda _: [LOSSLESS, MERGED], knobs=lambda _: KNOBS)
+        return SimpleNamespace(base=lambda _: [LOSSLESS, MERGED], knobs=lambda *_: KNOBS)
 
     def build(self, spec: PathSpec) -> Any:
         if self.refused(spec):
@@ -429,7 +430,9 @@ def test_a_real_search_ends_with_paths_that_run(stock: Any, tmp_path: Path) -> N
     factory, frame = PathFactory(stock), normalise(frames[0].image)
     effort = Effort(timing_rounds=1, recombined=4, keep=6, floor=0.2)
     journal = Journal(tmp_path / "search.jsonl", "real")
-    knobs = [knob for knob in factory.family.knobs(stock) if knob.name in ("block 2.1", "size", "fuse")]
+    knobs = [
+        knob for knob in factory.family.knobs(stock, factory.derived) if knob.name in ("block 2.1", "size", "fuse")
+    ]
     search = Search(factory, Judge(stock, frames), frame, effort, journal, knobs=knobs)
     found = search.run()
     (base,) = [item for item in found if item.spec == search.base]

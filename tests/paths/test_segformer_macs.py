@@ -9,6 +9,7 @@ import torch
 from gearshift.paths.build import PathFactory, build_path
 from gearshift.paths.models import build_described
 from gearshift.paths.segformer.family import skipped_blocks
+from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.spec import PathSpec
 from gearshift.profiler import count
 
@@ -161,7 +162,7 @@ def test_every_setting_of_a_knob_saves_over_the_milder_one(changes: dict[str, An
     model = make_stock(**changes)
     for form in ("stock", "lossless"):
         base = PathSpec.parse(form)
-        for knob in PathFactory(model).family.knobs(model):
+        for knob in PathFactory(model).family.knobs(model, DerivedTensors()):
             costs = [expected(model, base.id, 960, 960)]
             costs += [expected(model, base.with_transform(item).id, 960, 960) for item in knob.settings]
             assert costs == sorted(costs, reverse=True), (form, knob.name)

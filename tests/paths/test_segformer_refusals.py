@@ -9,6 +9,7 @@ from torch import nn
 
 from gearshift.errors import InputError, ModelError, PathRefusedError
 from gearshift.paths.build import PathFactory, build_path, family_of
+from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.spec import PathSpec
 
 MakeStock = Callable[..., Any]
@@ -148,7 +149,7 @@ def test_such_a_model_still_has_its_other_paths(
     change(model.decode_head)
     factory = PathFactory(model.eval())
     assert factory.family.base(model) == [PathSpec()]
-    knobs = factory.family.knobs(model)
+    knobs = factory.family.knobs(model, DerivedTensors())
     assert {knob.name.partition(" ")[0] for knob in knobs} == {"block", "size"}
     pixels = torch.randn(1, 3, 64, 96)
     with torch.inference_mode():
@@ -212,7 +213,7 @@ def test_every_setting_of_every_knob_is_admitted_and_differs(width: int, make_st
     model = make_stock(decoder_hidden_size=width)
     factory = PathFactory(model)
     for base in factory.family.base(model):
-        for knob in factory.family.knobs(model):
+        for knob in factory.family.knobs(model, DerivedTensors()):
             assert knob.settings
             assert len(set(knob.settings)) == len(knob.settings)
             for setting in knob.settings:

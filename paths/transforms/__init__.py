@@ -1,0 +1,58 @@
+"""The kinds of change that a path may make: one file each, a checked value that prints and reads back.
+
+    exact.py      Lossless, MergedProjections, FoldedNorms     what costs nothing: carried out by the family
+    depth.py      Blocks, Skip                                 residual blocks left out
+    decoder.py    FuseChannels, DecoderChannels                channels of a segmentation decoder
+    size.py       InputSize                                    smaller frames
+
+Those that derive from `base.Structural` know no family: they change any model that has an `Anatomy`.
+"""
+
+from gearshift.errors import SpecError
+from gearshift.paths.transforms.base import Flag, Share, Structural, Transform
+from gearshift.paths.transforms.decoder import DecoderChannels, FuseChannels
+from gearshift.paths.transforms.depth import Blocks, Skip
+from gearshift.paths.transforms.exact import FoldedNorms, Lossless, MergedProjections
+from gearshift.paths.transforms.size import InputSize
+
+_KINDS: tuple[type[Transform], ...] = (
+    Lossless,
+    MergedProjections,
+    FoldedNorms,
+    Blocks,
+    Skip,
+    FuseChannels,
+    DecoderChannels,
+    InputSize,
+)
+_BY_NAME = {kind.name: kind for kind in _KINDS}
+ORDER: tuple[str, ...] = tuple(_BY_NAME)
+"""Names of all kinds, in the order in which a family applies them and an id prints them."""
+
+STRUCTURAL: tuple[type[Structural], ...] = tuple(kind for kind in _KINDS if issubclass(kind, Structural))
+
+
+def read_transform(name: str, value: str | None) -> Transform:
+    """Read one transform by the name of its kind."""
+    if name not in _BY_NAME:
+        raise SpecError(f'unknown transform "{name}"; known: {", ".join(ORDER)}')
+    return _BY_NAME[name].read(value)
+
+
+__all__ = [
+    "ORDER",
+    "STRUCTURAL",
+    "Blocks",
+    "DecoderChannels",
+    "Flag",
+    "FoldedNorms",
+    "FuseChannels",
+    "InputSize",
+    "Lossless",
+    "MergedProjections",
+    "Share",
+    "Skip",
+    "Structural",
+    "Transform",
+    "read_transform",
+]
