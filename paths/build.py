@@ -11,7 +11,7 @@ from gearshift.paths.family import Family, dtype_of, resized
 from gearshift.paths.segformer.family import SegformerFamily
 from gearshift.paths.sharing import DerivedTensors, extra_bytes
 from gearshift.paths.spec import PathSpec
-from gearshift.paths.transforms import InputSize
+from gearshift.paths.transforms import InputSize, Structural
 
 FAMILIES: tuple[Family, ...] = (SegformerFamily(),)
 
@@ -130,7 +130,16 @@ class PathFactory:
         self.family.check_kinds(self.stock, spec)
         self._check_size(spec)
         with torch.no_grad():
+            self._prepare(spec)
             return Path(self.stock, spec, self.family.build(self.stock, spec, self.derived)).eval()
+
+    def _prepare(self, spec: PathSpec) -> None:
+        """Derive what the structural transforms need of the stock model, before a clone of it is cut."""
+        structural = [transform for transform in spec.transforms if isinstance(transform, Structural)]
+        if structural:
+            anatomy = self.family.anatomy(self.stock)
+            for transform in structural:
+                transform.prepare(self.stock, anatomy, self.derived)
 
     def _check_size(self, spec: PathSpec) -> None:
         size = spec.get("size")

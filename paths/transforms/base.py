@@ -49,6 +49,14 @@ class Structural(Transform):
     def fits(cls, anatomy: Anatomy) -> bool:
         """Whether a model of this anatomy has what the transform changes."""
 
+    def prepare(self, stock: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> None:
+        """Derive what must be made from the stock model itself (statistics of its features, say), before it is cut.
+
+        Raises:
+            PathRefusedError: It cannot be made: there are no calibration frames, for instance.
+        """
+        return
+
     @abstractmethod
     def apply(self, model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> None:
         """Change `model`, a clone over the stock model's tensors, in place: modules are replaced, tensors are not.
