@@ -6,6 +6,7 @@
     SharedSubnet        a subnet over the supernet's tensors, with its own statistics     subnet.py
     recalibrate         batch-norm statistics of a subnet, from images                    recalibrate.py
     load_supernet       the published checkpoint, from a file or from the hub             checkpoint.py
+    OnceForAllFamily    all this as a family of paths; not imported here                  family.py, statistics.py
 
 Source: Cai et al., "Once-for-All: Train One Network and Specialize it for Efficient Deployment", ICLR 2020, and the
 code published with it (`ofa` on PyPI). Names in checkpoints and settings are that code's; the code here is our own.
