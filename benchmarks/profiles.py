@@ -60,7 +60,7 @@ def main() -> None:
 
 def one(reference: str, dtype: str, device: torch.device, repeats: int, meter: Meter | None) -> dict[str, Any]:
     """Profile one model in one type, and print what was found."""
-    loaded = load_model(reference)
+    loaded = load_model(reference, random_init=True)
     module = loaded.module.to(device=device, dtype=DTYPES[dtype])
     frames = torch.zeros(1, 3, *loaded.image_size, device=device, dtype=DTYPES[dtype])
     found = profile(module, (frames,), repeats=repeats)

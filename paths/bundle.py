@@ -25,14 +25,13 @@ from gearshift.config import check_config
 from gearshift.errors import BundleError, ConfigError, OutputError
 from gearshift.files import sha256, to_json, write_text
 from gearshift.paths.build import PathFactory
-from gearshift.paths.models import load_checkpoint, load_model, save_checkpoint, weights_hash
+from gearshift.paths.models import CHECKPOINT_FOLDER, inside, load_model, weights_hash
 from gearshift.paths.records import SCHEMA, BundleRecord
 from gearshift.paths.sharing import DerivedTensors
 from gearshift.profiler.device import DeviceIdentity
 
 BUNDLE_FILE = "bundle.json"
 DERIVED_FILE = "derived.safetensors"
-CHECKPOINT_FOLDER = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +65,9 @@ class Bundle:
             BundleError: The weights are not those that the bundle was made from.
             CheckpointError, ModelError: They cannot be loaded.
         """
-        reference = checkpoint or self.record.checkpoint.reference
-        if reference == CHECKPOINT_FOLDER:
-            module: Any = load_checkpoint(str(self.folder / CHECKPOINT_FOLDER))
-        else:
-            module = load_model(reference).module
+        recorded = self.record.checkpoint
+        reference = inside(self.folder, checkpoint or recorded.reference)
+        module: Any = load_model(reference, random_init=not recorded.trained).module
         if weights_hash(module) != self.record.checkpoint.weights_sha256:
             raise BundleError(
                 f"the weights of {reference} are not those that {self.folder} was made from; "
@@ -116,7 +113,8 @@ def write_bundle(
         folder: Where to; its parents are made.
         record: What to say; `files` is filled in here.
         derived: What the paths computed from the weights.
-        checkpoint: A transformers model to carry inside, or None to refer to `record.checkpoint.reference`.
+        checkpoint: Writes the weights into a folder, for a bundle that carries them; None to refer to
+            `record.checkpoint.reference`.
 
     Raises:
         OutputError: The place cannot be written, or holds something that is no bundle. Nothing is changed then.
@@ -126,7 +124,7 @@ def write_bundle(
     try:
         save_file(dict(derived), scratch / DERIVED_FILE)
         if checkpoint is not None:
-            save_checkpoint(checkpoint, scratch / CHECKPOINT_FOLDER)
+            checkpoint(scratch / CHECKPOINT_FOLDER)
         _write_record(scratch, record)
         scratch.chmod(0o755)
         for file in scratch.rglob("*.safetensors"):  # the library makes them readable by their owner alone

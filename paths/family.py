@@ -115,12 +115,6 @@ def resized(image: Tensor, size: tuple[int, int]) -> Tensor:
     return F.interpolate(image, size=size, mode="bilinear", align_corners=False)
 
 
-def logits_of(output: Any) -> Tensor:
-    """The logits of whatever a model returns."""
-    logits: Tensor = output if isinstance(output, Tensor) else output.logits
-    return logits
-
-
 def dtype_of(module: nn.Module) -> torch.dtype:
     """The precision that a model computes in."""
     return next(module.parameters()).dtype

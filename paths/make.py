@@ -2,7 +2,7 @@
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from gearshift import __version__
 from gearshift.paths.build import PathFactory
-from gearshift.paths.bundle import CHECKPOINT_FOLDER, Bundle, check_destination, write_bundle
+from gearshift.paths.bundle import Bundle, check_destination, write_bundle
 from gearshift.paths.cost import measure_costs
-from gearshift.paths.data import IMAGENET_MEAN, IMAGENET_STD, LabelledFrame, normalise
+from gearshift.paths.data import Frame
 from gearshift.paths.journal import Journal
 from gearshift.paths.judge import Judge
 from gearshift.paths.knobs import Knob
@@ -31,6 +31,7 @@ from gearshift.paths.records import (
 )
 from gearshift.paths.search import Effort
 from gearshift.paths.sharing import DerivedTensors
+from gearshift.paths.space import Space
 from gearshift.paths.workbench import VERIFIED_EXAMPLES, Workbench, idle_power, mark_frontier
 from gearshift.profiler.device import DeviceIdentity, identify, synchronise
 from gearshift.profiler.meters import IdlePower, Meter
@@ -42,19 +43,23 @@ class BuildRequest:
 
     Attributes:
         model: The stock model.
-        frames: Frames to judge on, all of one size; also what the costs are measured with.
+        frames: Frames to judge on, fitted to the model and all of one size; also what the costs are measured with.
         data_name: What the frames are, for the record.
         effort: How hard to search.
-        knobs: What the search may turn; all that the family offers if None.
+        calibration: Images for transforms that ask for some; not those that quality is judged on.
+        knobs: What the search may turn; if None, what the family offers within `space`.
+        space: Limits of the search.
         cost_rounds: Measuring windows per path at the end.
         copy_checkpoint: Whether the bundle carries the weights.
     """
 
     model: LoadedModel
-    frames: Sequence[LabelledFrame]
+    frames: Sequence[Frame]
     data_name: str
+    calibration: Sequence[Frame] = ()
     effort: Effort = field(default_factory=Effort)
     knobs: Sequence[Knob] | None = None
+    space: Space = field(default_factory=Space)
     cost_rounds: int = 7
     copy_checkpoint: bool = False
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
@@ -75,23 +80,24 @@ def make_bundle(
     checkpoint_hash = weights_hash(bench.factory.stock)
     journal_file = out.with_name(f"{out.name}.search.jsonl")
     journal = Journal(journal_file, _fingerprint(request, bench, checkpoint_hash, identity))
-    specs, lossless = bench.search(request.effort, journal, request.knobs)
+    specs, lossless = bench.search(request.effort, journal, _knobs(request, bench))
     kept = [record for record in bench.measure(specs, lossless) if record.roles]
-    labels = bench.factory.stock.config.id2label
+    traits = bench.factory.family.traits(bench.factory.stock)
+    inside = request.copy_checkpoint
     record = BundleRecord(
         gearshift=__version__,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         family=bench.factory.family.name,
+        task=traits.task,
         checkpoint=CheckpointRecord(
-            reference=CHECKPOINT_FOLDER if request.copy_checkpoint else request.model.reference,
+            reference=request.model.reference_inside if inside else request.model.reference,
             weights_sha256=checkpoint_hash,
             trained=request.model.trained,
         ),
-        classes=tuple(labels[index] for index in range(len(labels))),
+        classes=traits.classes,
         input_height=bench.examples[0].shape[2],
         input_width=bench.examples[0].shape[3],
-        mean=IMAGENET_MEAN,
-        std=IMAGENET_STD,
+        **asdict(request.model.preprocessing),
         data=DataRecord(name=request.data_name, images=len(request.frames), labelled=bench.judge.labelled),
         device=identity.to_dict(),
         versions=versions(),
@@ -99,19 +105,20 @@ def make_bundle(
         files={},
         paths=tuple(kept),
     )
-    checkpoint = bench.factory.stock if request.copy_checkpoint else None
+    checkpoint = request.model.save if inside else None
     bundle = write_bundle(out, record, _fresh_derived(bench.factory, kept), checkpoint)
     journal_file.unlink(missing_ok=True)
     return bundle
 
 
 def _workbench(request: BuildRequest, meter: Meter, progress: Callable[[str], None]) -> Workbench:
-    factory = PathFactory(request.model.module)
+    prepare = request.model.preprocessing.prepared
+    factory = PathFactory(request.model.module, calibration=[prepare(frame.image) for frame in request.calibration])
     factory.to(request.device)
-    examples = [normalise(frame.image).to(request.device) for frame in request.frames[:VERIFIED_EXAMPLES]]
+    examples = [prepare(frame.image).to(request.device) for frame in request.frames[:VERIFIED_EXAMPLES]]
     return Workbench(
         factory=factory,
-        judge=Judge(request.model.module, request.frames, request.device),
+        judge=Judge(request.model.module, request.frames, request.device, prepare),
         examples=examples,
         meter=meter,
         idle=idle_power(meter),
@@ -121,11 +128,19 @@ def _workbench(request: BuildRequest, meter: Meter, progress: Callable[[str], No
     )
 
 
+def _knobs(request: BuildRequest, bench: Workbench) -> Sequence[Knob]:
+    if request.knobs is not None:
+        return request.knobs
+    factory = bench.factory
+    return request.space.knobs(factory.family.knobs(factory.stock, factory.derived))
+
+
 def _fingerprint(request: BuildRequest, bench: Workbench, checkpoint_hash: str, identity: DeviceIdentity) -> str:
     """What a search's measurements depend on."""
     height, width = bench.examples[0].shape[2:]
     frames = f"{request.data_name}/{len(request.frames)}x{height}x{width}/{bench.judge.metric}"
-    return f"{checkpoint_hash}/{identity.key()}/{frames}/{request.effort.judge_every}"
+    calibrated = f"/{len(request.calibration)} calibration frames" if request.calibration else ""
+    return f"{checkpoint_hash}/{identity.key()}/{frames}/{request.effort.judge_every}{calibrated}"
 
 
 def remeasure(

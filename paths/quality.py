@@ -1,4 +1,4 @@
-"""How good is a path: mean intersection over union on labelled frames, or agreement with the stock model.
+"""How good is a path: a figure of merit with its name, and mean intersection over union on labelled frames.
 
 The metric's name travels with the value, so that an agreement is never read as an accuracy.
 """
@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -23,11 +25,11 @@ class Quality:
     """A figure of merit in [0, 1] with the metric that it is.
 
     Attributes:
-        metric: `mIoU` (mean over the classes that occur) or `agreement` (share of pixels whose class is the
-            stock model's).
+        metric: `mIoU` (mean over the classes that occur), `top-1` (share of right classes) or `agreement` (share
+            of pixels, frames or boxes that are the stock model's).
         value: The figure, in [0, 1].
         per_class: IoU of each class; None for a class that occurs neither in labels nor in predictions. Empty
-            for `agreement`.
+            for other metrics.
         images: Number of frames judged.
     """
 
@@ -51,9 +53,7 @@ class ConfusionQuality:
                 "what is wrongly predicted on its pixels will not count",
                 stacklevel=2,
             )
-        from torchmetrics.classification import MulticlassConfusionMatrix  # here: half a second to import
-
-        self._matrix = MulticlassConfusionMatrix(num_classes, ignore_index=ignore_index, validate_args=False)
+        self._matrix = np.zeros((num_classes, num_classes))
         self._classes, self._ignored = num_classes, ignore_index
         self._images = 0
 
@@ -63,17 +63,7 @@ class ConfusionQuality:
         Raises:
             DataError: The shapes differ, or a class is out of range.
         """
-        if predicted.shape != labels.shape:
-            raise DataError(f"a class map of {tuple(predicted.shape)} has labels of {tuple(labels.shape)}")
-        counted = labels[labels != self._ignored]
-        for name, values in (("label", counted), ("predicted class", predicted)):
-            wrong = values[(values < 0) | (values >= self._classes)]
-            if len(wrong):
-                raise DataError(
-                    f"{name} {int(wrong[0])} is out of range; allowed are 0 to {self._classes - 1}"
-                    f" and {self._ignored} for pixels that do not count"
-                )
-        self._matrix.update(predicted, labels.long())
+        self._matrix += confusion(predicted, labels, self._classes, self._ignored)
         self._images += 1 if predicted.ndim == 2 else len(predicted)
 
     def result(self) -> Quality:
@@ -82,15 +72,52 @@ class ConfusionQuality:
         Raises:
             DataError: No labelled pixel was seen.
         """
-        matrix = self._matrix.confmat.double()
-        true_positive = matrix.diagonal()
-        union = matrix.sum(0) + matrix.sum(1) - true_positive
-        if not bool(matrix.sum()):
-            raise DataError("no labelled pixel: every label is the ignore index; give frames with labels")
-        iou = true_positive / union
-        per_class = tuple(float(value) if bool(size) else None for value, size in zip(iou, union, strict=True))
-        present = [value for value in per_class if value is not None]
-        return Quality(metric="mIoU", value=sum(present) / len(present), per_class=per_class, images=self._images)
+        return quality_of(self._matrix, self._images)
+
+
+def confusion(predicted: Tensor, labels: Tensor, num_classes: int, ignore_index: int) -> NDArray[np.float64]:
+    """Confusion matrix of one class map, rows by label: pixels whose label is `ignore_index` are left out.
+
+    Raises:
+        DataError: The shapes differ, or a class is out of range.
+    """
+    if predicted.shape != labels.shape:
+        raise DataError(f"a class map of {tuple(predicted.shape)} has labels of {tuple(labels.shape)}")
+    counted = labels[labels != ignore_index]
+    for name, values in (("label", counted), ("predicted class", predicted)):
+        wrong = values[(values < 0) | (values >= num_classes)]
+        if len(wrong):
+            raise DataError(
+                f"{name} {int(wrong[0])} is out of range; allowed are 0 to {num_classes - 1}"
+                f" and {ignore_index} for pixels that do not count"
+            )
+    from torchmetrics.functional.classification import multiclass_confusion_matrix  # half a second to import
+
+    matrix = multiclass_confusion_matrix(
+        predicted, labels.long(), num_classes, ignore_index=ignore_index, validate_args=False
+    )
+    counts: NDArray[np.float64] = matrix.double().numpy()
+    return counts
+
+
+def mean_of(matrix: NDArray[np.float64]) -> float:
+    """Mean IoU over the classes that occur, of a confusion matrix that may be a weighted sum."""
+    union = matrix.sum(0) + matrix.sum(1) - matrix.diagonal()
+    return float((matrix.diagonal()[union > 0] / union[union > 0]).mean())
+
+
+def quality_of(matrix: NDArray[np.float64], images: int) -> Quality:
+    """Mean IoU and the IoU of each class, of a confusion matrix.
+
+    Raises:
+        DataError: No labelled pixel was counted.
+    """
+    if not matrix.any():
+        raise DataError("no labelled pixel: every label is the ignore index; give frames with labels")
+    true_positive = matrix.diagonal()
+    union = matrix.sum(0) + matrix.sum(1) - true_positive
+    per_class = tuple(float(hit / size) if size else None for hit, size in zip(true_positive, union, strict=True))
+    return Quality(metric="mIoU", value=mean_of(matrix), per_class=per_class, images=images)
 
 
 def class_map(logits: Tensor, size: tuple[int, int]) -> Tensor:
@@ -108,20 +135,3 @@ def mean_iou(predict: Predict, frames: Iterable[LabelledFrame], num_classes: int
             quality.update(class_map(logits.cpu(), (labels.shape[0], labels.shape[1]))[0], labels)
     return quality.result()
 
-
-def agreement(predicted: Iterable[Tensor], reference: Iterable[Tensor]) -> Quality:
-    """Share of pixels on which class maps `(H, W)` equal the stock model's.
-
-    Raises:
-        DataError: There is no frame, or two maps differ in shape.
-    """
-    equal = total = images = 0
-    for ours, theirs in zip(predicted, reference, strict=True):
-        if ours.shape != theirs.shape:
-            raise DataError(f"cannot compare class maps of {tuple(ours.shape)} and {tuple(theirs.shape)}")
-        equal += int((ours == theirs).sum())
-        total += theirs.numel()
-        images += 1
-    if not total:
-        raise DataError("no frame to compare; give at least one image")
-    return Quality(metric="agreement", value=equal / total, images=images)

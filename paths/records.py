@@ -1,15 +1,19 @@
 """What a bundle says, as checked values: the shape of `bundle.json`, unknown keys refused."""
 
+from dataclasses import fields
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gearshift.paths.cost import FrameEnergy
+from gearshift.paths.data.preprocess import Interpolation, Preprocessing
+from gearshift.paths.family import TaskName
 from gearshift.paths.quality import Quality
 from gearshift.paths.spec import PathSpec
 from gearshift.profiler import Timing
 
-SCHEMA = 1
+SCHEMA = 2
+"""2: task and preprocessing; older bundles, which lack them, are of segmentation models and read all the same."""
 
 
 class Record(BaseModel):
@@ -55,7 +59,7 @@ class EnergyRecord(Record):
 class QualityRecord(Record):
     """A figure of merit in [0, 1], and which one it is."""
 
-    metric: Literal["mIoU", "agreement"]
+    metric: Literal["mIoU", "top-1", "agreement"]
     value: float = Field(ge=0, le=1)
     per_class: tuple[float | None, ...] = ()
     images: int = Field(gt=0)
@@ -97,7 +101,7 @@ class PathRecord(Record):
 
 
 class CheckpointRecord(Record):
-    """Where the weights are: a model reference, or `checkpoint` for the folder inside the bundle."""
+    """Where the weights are: a model reference, in which `@/` stands for the bundle's own folder."""
 
     reference: str
     weights_sha256: str
@@ -130,12 +134,17 @@ class BundleRecord(Record):
     gearshift: str
     created: str
     family: str
+    task: TaskName = "segmentation"
     checkpoint: CheckpointRecord
     classes: tuple[str, ...]
     input_height: int = Field(gt=0)
     input_width: int = Field(gt=0)
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+    resize: int | None = None
+    crop: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None
+    interpolation: Interpolation = "bilinear"
     data: DataRecord | None
     device: dict[str, str | int | None]
     versions: dict[str, str]
@@ -149,6 +158,11 @@ class BundleRecord(Record):
             if not any(role in path.roles for path in self.paths):
                 raise ValueError(f"no path has the role {role}, against which all others are compared")
         return self
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """What the model expects of images."""
+        return Preprocessing(**{item.name: getattr(self, item.name) for item in fields(Preprocessing)})
 
     def with_role(self, role: str) -> PathRecord:
         """The first path of a role."""

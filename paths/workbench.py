@@ -17,6 +17,7 @@ from gearshift.paths.knobs import Knob
 from gearshift.paths.records import EnergyRecord, LatencyRecord, PathRecord, QualityRecord
 from gearshift.paths.search import Effort, Search
 from gearshift.paths.spec import PathSpec
+from gearshift.paths.tasks import task_of
 from gearshift.profiler import Timing
 from gearshift.profiler.device import synchronise
 from gearshift.profiler.meters import IdlePower, Meter, measure_idle
@@ -132,11 +133,13 @@ class Workbench:
         Raises:
             RuntimeError: It is larger than rounding explains: a fault of ours, not of the input.
         """
+        traits = self.factory.family.traits(self.factory.stock)
+        essence = task_of(traits.task, len(traits.classes)).essence
         worst = 0.0
         with torch.inference_mode():
             for pixels in self.examples[:VERIFIED_EXAMPLES]:
-                expected = self.factory.stock(pixels).logits
-                worst = max(worst, float((path(pixels).logits - expected).abs().max() / expected.abs().max()))
+                expected = essence(self.factory.stock(pixels))
+                worst = max(worst, float((essence(path(pixels)) - expected).abs().max() / expected.abs().max()))
         if worst > LARGEST_LOSSLESS_DIFFERENCE:
             raise RuntimeError(f"path {spec} should be exact but differs from the stock model by {worst:.2e}")
         return worst

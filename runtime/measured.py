@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gearshift.errors import InputError
 from gearshift.paths.build import PathFactory
-from gearshift.paths.data import IGNORE_INDEX, LabelledFrame
+from gearshift.paths.data import LabelledImage
 from gearshift.paths.journal import Journal
 from gearshift.paths.judge import Judge
 from gearshift.paths.records import PathRecord
@@ -86,8 +86,7 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def _agreement_judge(module: nn.Module, example: Tensor) -> Judge:
-    """Judge on the example itself: the "image" of each frame is its number, and no pixel has a label."""
+    """Judge on the example itself, by the number of each frame: it has no label."""
     height, width = example.shape[2:]
-    unlabelled = np.full((height, width), IGNORE_INDEX, dtype=np.uint8)
-    frames = [LabelledFrame(image=np.array(number), labels=unlabelled) for number in range(len(example))]
-    return Judge(module, frames, example.device, prepare=lambda number: example[int(number)][None])
+    frames = [LabelledImage(image=np.broadcast_to(np.array(number), (height, width))) for number in range(len(example))]
+    return Judge(module, frames, example.device, prepare=lambda image: example[int(image.flat[0])][None])

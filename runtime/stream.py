@@ -3,19 +3,19 @@
 camera                the frames, each as late as it is fetched      Shot      one of them
 camera_frames         how many come due in a stretch of time
 Pictures              what the frames show, prepared beforehand
-rendered_pictures     a drive down a rendered street
+rendered_frames       a drive down a rendered street
 """
 
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gearshift.paths.data import IGNORE_INDEX, LabelledFrame, SceneStream, normalise
+from gearshift.paths.data import Frame, LabelledFrame, SceneStream, normalise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +38,14 @@ class Shot:
 class Pictures:
     """Labelled frames prepared once, so that drawing and decoding cost nothing while the stream runs."""
 
-    def __init__(self, frames: Sequence[LabelledFrame], device: torch.device) -> None:
+    def __init__(
+        self, frames: Sequence[Frame], device: torch.device, prepare: Callable[[np.ndarray], Tensor] = normalise
+    ) -> None:
         self.frames = frames
-        self._pixels = [normalise(frame.image).to(device) for frame in frames]
+        self._pixels = [prepare(frame.image).to(device) for frame in frames]
 
     def __len__(self) -> int:
         return len(self.frames)
-
-    def has_labels(self, picture: int) -> bool:
-        """Whether any pixel of a picture is labelled."""
-        return bool((self.frames[picture].labels != IGNORE_INDEX).any())
 
     def at(self, index: int) -> int:
         """Which picture the camera's frame `index` shows: to the end and back, so that motion never jumps."""
@@ -62,16 +60,11 @@ class Pictures:
         return self._pixels[picture]
 
 
-def rendered_pictures(seed: int, count: int, height: int, width: int, fps: float, device: torch.device) -> Pictures:
+def rendered_frames(seed: int, count: int, height: int, width: int, fps: float) -> list[LabelledFrame]:
     """Consecutive frames of a rendered drive, as a camera of `fps` sees them (within what can be drawn)."""
     drawn_fps = min(max(fps, 0.1), 999.0)
     drive = SceneStream(seed=seed, height=height, width=width, fps=drawn_fps)
-    return Pictures([drive.frame(index) for index in range(count)], device)
-
-
-def without_labels(frames: Sequence[LabelledFrame]) -> list[LabelledFrame]:
-    """The same frames with no pixel labelled."""
-    return [replace(frame, labels=np.full_like(frame.labels, IGNORE_INDEX)) for frame in frames]
+    return [drive.frame(index) for index in range(count)]
 
 
 def camera_frames(fps: float, seconds: float) -> int:

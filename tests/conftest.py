@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import torch
 from transformers import SegformerConfig, SegformerForSemanticSegmentation
 
 from gearshift.paths.build import PathFactory
-from gearshift.paths.bundle import CHECKPOINT_FOLDER, Bundle, write_bundle
+from gearshift.paths.bundle import Bundle, write_bundle
 from gearshift.paths.data import CAMVID_CLASSES, IMAGENET_MEAN, IMAGENET_STD
 from gearshift.paths.make import versions
-from gearshift.paths.models import weights_hash
+from gearshift.paths.models import CHECKPOINT_FOLDER, save_checkpoint, weights_hash
 from gearshift.paths.records import (
     BundleRecord,
     CheckpointRecord,
@@ -110,7 +111,7 @@ def write_small_bundle(
     for path in record.paths:
         factory.build(path.spec)
     derived = {name: tensor.cpu() for name, tensor in factory.derived.tensors().items()}
-    return write_bundle(folder, record, derived, module if inside else None)
+    return write_bundle(folder, record, derived, partial(save_checkpoint, module) if inside else None)
 
 
 def path_record(

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from gearshift.errors import DataError
 from gearshift.paths.data.classes import IGNORE_INDEX
-from gearshift.paths.data.scenes import LabelledFrame
+from gearshift.paths.data.frames import LabelledFrame
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 EXIF_ORIENTATION = 274
@@ -213,7 +213,7 @@ def _find_images(root: Path) -> tuple[Path, ...]:
     folder = root / "images"
     if not folder.is_dir():
         raise DataError(f"{root} has no folder images; expected {folder}/NAME.png (or .jpg) and {root}/labels/NAME.png")
-    images = _files(folder, IMAGE_SUFFIXES)
+    images = files_in(folder, IMAGE_SUFFIXES)
     if not images:
         raise DataError(f"{folder} holds no images; expected files that end in {', '.join(IMAGE_SUFFIXES)}")
     first: dict[str, Path] = {}
@@ -227,7 +227,8 @@ def _find_images(root: Path) -> tuple[Path, ...]:
     return tuple(images)
 
 
-def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+def files_in(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """Files of a folder whose names end so, in the order of their names; hidden ones are left out."""
     try:
         paths = sorted(folder.iterdir())
     except OSError as error:
@@ -242,7 +243,7 @@ def _find_labels(root: Path, images: tuple[Path, ...], required: bool) -> tuple[
         if not required:
             return ()
         raise DataError(f"{root} has images but no folder labels; expected {folder}/{images[0].stem}.png")
-    found = {path.stem: path for path in _files(folder, (".png",))}
+    found = {path.stem: path for path in files_in(folder, (".png",))}
     missing = [image for image in images if image.stem not in found]
     if missing:
         others = f", nor have {len(missing) - 1} other images" if len(missing) > 1 else ""

@@ -1,15 +1,74 @@
-"""From images as they are stored to what an ImageNet-trained network is fed."""
+"""From images as they are stored to what a network is fed: resized, cropped, normalised."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from gearshift.errors import DataError
 
 IMAGENET_MEAN: tuple[float, float, float] = (0.485, 0.456, 0.406)
 IMAGENET_STD: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+Interpolation = Literal["bilinear", "bicubic", "nearest", "lanczos"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preprocessing:
+    """What a model expects of its frames.
+
+    Attributes:
+        mean: Of each channel, for images in 0..1.
+        std: Of each channel.
+        resize: Length of the shorter side after resizing (the longer one keeps the proportion), or None for images
+            as they are.
+        crop: Height and width of the central part that is kept after that, or None for all of it.
+        size: Height and width that every image is brought to, whatever its proportion; instead of `resize`.
+        interpolation: How images are resized.
+    """
+
+    mean: tuple[float, float, float] = IMAGENET_MEAN
+    std: tuple[float, float, float] = IMAGENET_STD
+    resize: int | None = None
+    crop: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None
+    interpolation: Interpolation = "bilinear"
+
+    def fitted(self, image: np.ndarray) -> np.ndarray:
+        """Resize and crop an image (height, width, 3), uint8, as Pillow does it.
+
+        Raises:
+            DataError: It is smaller than the part to be cropped.
+        """
+        height, width = image.shape[:2]
+        wanted = self.size or (_shorter_to(height, width, self.resize) if self.resize else (height, width))
+        if wanted != (height, width):
+            method = Image.Resampling[self.interpolation.upper()]
+            image = np.asarray(Image.fromarray(image).resize((wanted[1], wanted[0]), method))
+        return image if self.crop is None else _central(image, *self.crop)
+
+    def prepared(self, image: np.ndarray) -> Tensor:
+        """Normalise an image that is fitted already: `(1, 3, height, width)`."""
+        return normalise(image, self.mean, self.std)
+
+
+def _shorter_to(height: int, width: int, side: int) -> tuple[int, int]:
+    """As torchvision's `Resize` rounds: the longer side is cut to whole pixels."""
+    return (side, int(side * width / height)) if height <= width else (int(side * height / width), side)
+
+
+def _central(image: np.ndarray, height: int, width: int) -> np.ndarray:
+    top, left = (image.shape[0] - height) / 2, (image.shape[1] - width) / 2
+    if min(top, left) < 0:
+        raise DataError(
+            f"an image of {image.shape[0]}x{image.shape[1]} is smaller than the {height}x{width} to be cropped from it"
+        )
+    top, left = round(top), round(left)
+    return np.ascontiguousarray(image[top : top + height, left : left + width])
 
 
 def normalise(

@@ -7,13 +7,13 @@ their *numbers* into one image, and shades all pixels at once from tables of cla
 
 import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from gearshift.errors import DataError
 from gearshift.paths.data.faces import Chunk
+from gearshift.paths.data.frames import LabelledFrame
 from gearshift.paths.data.plan import CAMERA_SPEED_M_S, CHUNK_M, Plan
 from gearshift.paths.data.shading import Camera, Faces, Ground, shade
 from gearshift.paths.data.street import build_chunk
@@ -26,19 +26,6 @@ LONGEST_M = 6.0  # no vehicle is longer: behind this far, nothing of it is in vi
 LEAD_PERIOD_S = 26.0
 MAX_FRAMES = 10**7  # 92 hours at 30 frames a second; float32 textures stay steady up to there
 MIN_SIDE, MAX_SIDE = 16, 4096
-
-
-@dataclass(frozen=True, slots=True, eq=False)  # arrays have no single truth
-class LabelledFrame:
-    """An image and the class of each of its pixels.
-
-    Attributes:
-        image: (height, width, 3) uint8, RGB.
-        labels: (height, width) uint8, class ids; `IGNORE_INDEX` where a pixel does not count.
-    """
-
-    image: np.ndarray
-    labels: np.ndarray
 
 
 class SceneStream:

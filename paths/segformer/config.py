@@ -19,6 +19,7 @@ class SegformerDescription(BaseModel):
     decoder_hidden_size: int = Field(gt=0)
     num_labels: int | None = Field(None, gt=0)
     labels: list[str] | None = None
+    checkpoint: str | None = None
     drop_path_rate: float = Field(0.1, ge=0, lt=1)
 
     @model_validator(mode="after")

@@ -13,14 +13,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gearshift.errors import BudgetError, DataError
+from gearshift.errors import BudgetError
 from gearshift.paths.build import Path as ModelPath
 from gearshift.paths.build import PathFactory
 from gearshift.paths.bundle import Bundle, read_bundle
 from gearshift.paths.cost import count_macs
-from gearshift.paths.data import CAMVID_CLASSES, SegmentationFolder
 from gearshift.paths.make import meter_record, remeasure, versions
 from gearshift.paths.records import BundleRecord
+from gearshift.paths.tasks import Task, task_of
 from gearshift.profiler import profile
 from gearshift.profiler.device import identify, synchronise
 from gearshift.profiler.meters import IdlePower, Meter, measure_idle
@@ -35,11 +35,12 @@ from gearshift.runtime.budget import Budget
 from gearshift.runtime.carbon import GridIntensity
 from gearshift.runtime.choices import Choices, choices_of, mean_power_w
 from gearshift.runtime.dynamic import DynamicModel
+from gearshift.runtime.frames import FrameSource, scene_labels
 from gearshift.runtime.plan import best_single
 from gearshift.runtime.report.energy.footprint import with_grid
 from gearshift.runtime.report.energy.model import SCHEMA as ENERGY_SCHEMA
 from gearshift.runtime.report.energy.model import EnergyReport, RunEnergy, Setting
-from gearshift.runtime.stream import Pictures, rendered_pictures, without_labels
+from gearshift.runtime.stream import Pictures, rendered_frames
 
 REPORT_SCHEMA = 2
 IDLE_SECONDS = 2.0
@@ -105,6 +106,11 @@ class _Bench:
     @property
     def period_s(self) -> float:
         return 1 / self.fps
+
+    @property
+    def task(self) -> Task:
+        """How the model's answers are judged."""
+        return task_of(self.record.task, len(self.record.classes))
 
     @property
     def data(self) -> str:
@@ -208,21 +214,14 @@ def _why_no_energy(record: BundleRecord, idle: IdlePower) -> str:
 
 def _folder_pictures(request: BenchRequest, data: Path, record: BundleRecord) -> Pictures:
     """The first frames of a folder, in order; like a camera's, all of one size."""
-    folder = SegmentationFolder(
-        data,
-        num_classes=len(record.classes),
+    source = FrameSource(
+        task=record.task,
+        classes=record.classes,
+        preprocessing=record.preprocessing,
         ignore_index=request.ignore_index,
-        labels_required=False,
+        labels="optional",
     )
-    frames = [folder[index] for index in range(min(request.pictures, len(folder)))]
-    for file, frame in zip(folder.images, frames, strict=False):
-        if frame.image.shape != frames[0].image.shape:
-            (height, width), (wanted_height, wanted_width) = frame.image.shape[:2], frames[0].image.shape[:2]
-            raise DataError(
-                f"{file} is {height}x{width}, but the first frame is {wanted_height}x{wanted_width} "
-                "(height x width); a stream has frames of one size: resize or remove it"
-            )
-    return Pictures(frames, request.device)
+    return Pictures(source.read(data, request.pictures), request.device, record.preprocessing.prepared)
 
 
 def _rendered_pictures(
@@ -230,13 +229,9 @@ def _rendered_pictures(
 ) -> Pictures:
     """A rendered drive; its labels serve only a model with the same classes."""
     tell(f"drawing {request.pictures} frames of a street")
-    drawn = rendered_pictures(
-        request.seed, request.pictures, record.input_height, record.input_width, fps, request.device
-    )
-    if record.classes == CAMVID_CLASSES:
-        return drawn
-    tell("the model has other classes than the scenes: quality is agreement with the stock model")
-    return Pictures(without_labels(drawn.frames), request.device)
+    drawn = rendered_frames(request.seed, request.pictures, record.input_height, record.input_width, fps)
+    frames = scene_labels(drawn, record.task, record.classes, tell)
+    return Pictures(frames, request.device, record.preprocessing.prepared)
 
 
 def _costs(
@@ -285,11 +280,11 @@ def _warm(paths: Mapping[str, ModelPath], pixels: Tensor) -> None:
 def _driven(bench: _Bench, scenario: Scenario, path: str | None = None) -> Outcome:
     """Run a scenario, and read the conditions before and after it."""
     before, started = bench.conditions(), datetime.now(UTC)
-    run = drive(bench.model, bench.pictures, bench.meter, scenario, bench.fps, pinned=path)
+    run = drive(bench.model, bench.pictures, bench.meter, scenario, bench.fps, essence=bench.task.essence, pinned=path)
     after = bench.conditions()
     return Outcome(
         run=run,
-        summary=summarise(run, bench.pictures, len(bench.record.classes), bench.idle.power_w, bench.path_of("stock")),
+        summary=summarise(run, bench.pictures, bench.task, bench.idle.power_w, bench.path_of("stock")),
         started=started.isoformat(timespec="milliseconds"),
         before=before,
         after=after,

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gearshift.paths.outputs import logits_of
 from gearshift.profiler.meters import Measurement, Meter
 from gearshift.runtime.bench.load import CoRunners
 from gearshift.runtime.bench.scenario import Scenario
@@ -54,7 +55,7 @@ class Run:
         budgets: Moments at which the budget changed, with the budget in watts.
         powers: Power samples, their times from the run's start.
         energy: The whole run's window of the meter.
-        outputs: Logits by (picture, path).
+        outputs: What is judged of an output (logits, mostly), by (picture, path).
     """
 
     fps: float
@@ -91,11 +92,15 @@ def drive(
     scenario: Scenario,
     fps: float,
     *,
+    essence: Callable[[Any], Tensor] = logits_of,
     pinned: str | None = None,
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Run:
-    """Run a scenario; with `pinned`, on that path alone, whatever the budgets."""
+    """Run a scenario; with `pinned`, on that path alone, whatever the budgets.
+
+    `essence` says what of an output is kept for judging.
+    """
     run = Run(fps=fps, camera_frames=camera_frames(fps, scenario.seconds))
     told: list[Frame] = []
     model.pin(pinned)
@@ -110,7 +115,7 @@ def drive(
                 _set_budget(model, scenario, now, run)
                 output = model(shot.pixels)
                 shortfall = model.shortfall if pinned is None else ""
-                _keep(run, shot, told.pop(), output, start, shortfall)
+                _keep(run, shot, told.pop(), output, essence, start, shortfall)
             run.seconds = clock() - start
     finally:
         model.listener = None
@@ -127,7 +132,9 @@ def _set_budget(model: DynamicModel, scenario: Scenario, now: float, run: Run) -
         run.budgets.append((0.0 if not run.budgets else now, model.resolved_budget))
 
 
-def _keep(run: Run, shot: Shot, frame: Frame, output: Any, start_s: float, shortfall: str) -> None:
+def _keep(
+    run: Run, shot: Shot, frame: Frame, output: Any, essence: Callable[[Any], Tensor], start_s: float, shortfall: str
+) -> None:
     """Enter a frame, and its output the first time a path runs a picture: later ones would be the same."""
     run.frames.append(
         Served(
@@ -140,10 +147,10 @@ def _keep(run: Run, shot: Shot, frame: Frame, output: Any, start_s: float, short
             shortfall=shortfall,
         )
     )
-    key, logits = (shot.picture, frame.path), output.logits
-    size = logits.numel() * logits.element_size()
+    key, judged = (shot.picture, frame.path), essence(output)
+    size = judged.numel() * judged.element_size()
     if key not in run.outputs and (len(run.outputs) + 1) * size <= LARGEST_KEPT_BYTES:
-        run.outputs[key] = logits.cpu()
+        run.outputs[key] = judged.cpu()
 
 
 def _within(samples: list[PowerSample], start_s: float, end_s: float) -> list[PowerSample]:

@@ -11,31 +11,28 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torchmetrics.functional.classification import multiclass_confusion_matrix
 
-from gearshift.paths.data import IGNORE_INDEX
-from gearshift.paths.quality import ConfusionQuality, Quality, agreement, class_map
+from gearshift.paths.tasks.task import Counts, Task, share
 from gearshift.runtime.bench.drive import Run
 from gearshift.runtime.stream import Pictures
 
 Answers = Counter[tuple[int, str]]
 """How often each (picture, path) answered."""
-Counts = dict[int, NDArray[np.float64]]
-"""By picture, what quality is worked out from: a confusion matrix, or pixels that agree and all pixels."""
+CountsByPicture = dict[int, Counts]
+"""By picture, what quality is worked out from (see `tasks`)."""
 
 RESAMPLES = 999
 SEED = 0
 
 
-def quality(run: Run, pictures: Pictures, classes: int, stock: Callable[[Tensor], Any]) -> dict[str, Any]:
+def quality(run: Run, pictures: Pictures, task: Task, stock: Callable[[Tensor], Any]) -> dict[str, Any]:
     """Judge every frame; one whose output was not kept is left out and counted.
 
     Args:
         run: What happened.
         pictures: What the frames showed.
-        classes: How many the model knows.
+        task: How the model's answers are judged.
         stock: The stock model.
     """
     answers = Counter((frame.picture, frame.path) for frame in run.frames)
@@ -49,14 +46,16 @@ def quality(run: Run, pictures: Pictures, classes: int, stock: Callable[[Tensor]
             "pictures": 0,
             "reason": "no output was kept",
         }
-    if any(pictures.has_labels(picture) for picture, _ in judged):
-        result, counts = _against_labels(run, judged, pictures, classes)
-    else:
-        result, counts = _against_stock(run, judged, pictures, stock)
+    labelled = task.metric is not None and any(pictures.frames[picture].labelled for picture, _ in judged)
+    counts = (
+        _against_labels(run, judged, pictures, task) if labelled else _against_stock(run, judged, pictures, task, stock)
+    )
+    total = np.sum(list(counts.values()), axis=0)
+    result = (task.quality if labelled else task.agreement)(total, judged.total())
     return {
         "metric": result.metric,
         "value": result.value,
-        **_interval(counts, _mean_iou if result.metric == "mIoU" else _share),
+        **_interval(counts, task.value if labelled else share),
         "per_class": list(result.per_class),
         "frames": judged.total(),
         "pictures": len(counts),
@@ -64,52 +63,35 @@ def quality(run: Run, pictures: Pictures, classes: int, stock: Callable[[Tensor]
     }
 
 
-def _against_labels(run: Run, judged: Answers, pictures: Pictures, classes: int) -> tuple[Quality, Counts]:
-    confusion = ConfusionQuality(classes)
-    counts: Counts = {}
+def _against_labels(run: Run, judged: Answers, pictures: Pictures, task: Task) -> CountsByPicture:
+    counts: CountsByPicture = {}
     for (picture, path), times in judged.items():
-        answer = _class_map(run.outputs[picture, path], pictures, picture)
-        labels = torch.from_numpy(pictures.frames[picture].labels)
-        for _ in range(times):
-            confusion.update(answer, labels)
-        matrix = multiclass_confusion_matrix(
-            answer, labels.long(), classes, ignore_index=IGNORE_INDEX, validate_args=False
-        )
-        _add(counts, picture, times * matrix.double().numpy())
-    return confusion.result(), {picture: matrix for picture, matrix in counts.items() if matrix.any()}
+        frame = pictures.frames[picture]
+        if frame.labelled:
+            _add(counts, picture, times * task.score(task.answer(run.outputs[picture, path], frame), frame))
+    return counts
 
 
 def _against_stock(
-    run: Run, judged: Answers, pictures: Pictures, stock: Callable[[Tensor], Any]
-) -> tuple[Quality, Counts]:
+    run: Run, judged: Answers, pictures: Pictures, task: Task, stock: Callable[[Tensor], Any]
+) -> CountsByPicture:
     @lru_cache(maxsize=1)
     def reference(picture: int) -> Tensor:
-        return _class_map(stock(pictures.pixels(picture)).logits.cpu(), pictures, picture)
+        return task.answer(task.essence(stock(pictures.pixels(picture))).cpu(), pictures.frames[picture])
 
-    counts: Counts = {}
+    counts: CountsByPicture = {}
     with torch.inference_mode():
         for (picture, path), times in sorted(judged.items()):
-            answer = _class_map(run.outputs[picture, path], pictures, picture)
-            share = agreement([answer], [reference(picture)]).value
-            _add(counts, picture, times * answer.numel() * np.array([share, 1.0]))
-    return Quality(metric="agreement", value=_share(sum(counts.values())), images=judged.total()), counts
+            answer = task.answer(run.outputs[picture, path], pictures.frames[picture])
+            _add(counts, picture, times * task.agree(answer, reference(picture)))
+    return counts
 
 
-def _add(counts: Counts, picture: int, more: NDArray[np.float64]) -> None:
+def _add(counts: CountsByPicture, picture: int, more: Counts) -> None:
     counts[picture] = counts[picture] + more if picture in counts else more
 
 
-def _share(counts: Any) -> float:
-    return float(counts[0] / counts[1])
-
-
-def _mean_iou(matrix: NDArray[np.float64]) -> float:
-    """As `ConfusionQuality` defines it, of a matrix that may be a weighted sum."""
-    union = matrix.sum(0) + matrix.sum(1) - matrix.diagonal()
-    return float((matrix.diagonal()[union > 0] / union[union > 0]).mean())
-
-
-def _interval(counts: Counts, value: Callable[[NDArray[np.float64]], float]) -> dict[str, Any]:
+def _interval(counts: CountsByPicture, value: Callable[[Counts], float]) -> dict[str, Any]:
     """The 95 % interval of `value` over pictures drawn again."""
     if len(counts) < 2:
         return _no_interval("one picture: an interval needs two or more")
@@ -122,8 +104,3 @@ def _interval(counts: Counts, value: Callable[[NDArray[np.float64]], float]) -> 
 
 def _no_interval(reason: str) -> dict[str, Any]:
     return {"ci95_low": None, "ci95_high": None, "ci_reason": reason}
-
-
-def _class_map(logits: Tensor, pictures: Pictures, picture: int) -> Tensor:
-    height, width = pictures.frames[picture].labels.shape
-    return class_map(logits, (height, width))[0]

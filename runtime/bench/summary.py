@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from gearshift.paths.tasks import Task
 from gearshift.runtime.bench.drive import Run, Served
 from gearshift.runtime.bench.held import budgets_held
 from gearshift.runtime.bench.judged import quality
@@ -19,7 +20,7 @@ Document = dict[str, Any]
 
 
 def summarise(
-    run: Run, pictures: Pictures, classes: int, idle_power_w: float | None, stock: Callable[[Tensor], Any]
+    run: Run, pictures: Pictures, task: Task, idle_power_w: float | None, stock: Callable[[Tensor], Any]
 ) -> Document:
     """A run as plain values; what was not measured is None with a reason beside it.
 
@@ -33,7 +34,7 @@ def summarise(
         "fps": len(run.frames) / run.seconds if run.seconds else None,
         "latency_ms": _latency_ms(run.frames),
         "energy": _energy(run, idle_power_w),
-        "quality": quality(run, pictures, classes, stock),
+        "quality": quality(run, pictures, task, stock),
         "paths": _paths(run.frames),
         "switches": sum(a.path != b.path for a, b in zip(run.frames, run.frames[1:], strict=False)),
         "budgets": budgets_held(run),

@@ -12,10 +12,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from gearshift.errors import InputError
 from gearshift.paths.build import family_of
 from gearshift.paths.bundle import Bundle, check_destination
-from gearshift.paths.data import CAMVID_CLASSES, IGNORE_INDEX, LabelledFrame, SceneStream, SegmentationFolder
+from gearshift.paths.data import IGNORE_INDEX, Frame, SceneStream
+from gearshift.paths.family import Traits
 from gearshift.paths.make import BuildRequest, make_bundle
 from gearshift.paths.models import LoadedModel, load_model
-from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.space import Space
 from gearshift.profiler.meters.discover import Kind
 from gearshift.runtime.cli.output import (
@@ -31,10 +31,10 @@ from gearshift.runtime.cli.output import (
 )
 from gearshift.runtime.cli.paths import path_table
 from gearshift.runtime.cli.profile import parse_size
-from gearshift.runtime.stream import without_labels
+from gearshift.runtime.frames import FrameSource, scene_labels
 
 RENDERED = "rendered street scenes"
-RENDERED_FRAMES, RENDERED_SEED = 40, 30_000
+RENDERED_FRAMES, RENDERED_SEED, RENDERED_SIZE = 40, 30_000, (360, 480)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,19 +45,25 @@ class Build:
     """
 
     model: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """hf:NAME_OR_DIR, or config:NAME with --random-init."""
+    """One word such as segformer-b2 or vit_tiny_patch16_224, hf:NAME_OR_DIR, timm:NAME[=FILE], ofa:resnet50[=FILE],
+    or config:NAME with --random-init."""
     out: Annotated[Path, tyro.conf.arg(metavar="BUNDLE")]
     """Folder of the bundle to write."""
     data: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Folder with images/ and labels/ to judge on; rendered street scenes if left out."""
+    """Folder to judge on: images/ and labels/ to segment, images/ and labels.csv (or a folder per class) to
+    classify; rendered street scenes if left out."""
     ignore_index: int = IGNORE_INDEX
     """Label value that means "not labelled"."""
     unlabelled: bool = False
     """Judge by agreement with the stock model, although (or because) --data holds no labels."""
     limit: Annotated[int | None, tyro.conf.arg(metavar="FRAMES")] = None
     """Judge on the first so many frames only."""
-    size: Annotated[str, tyro.conf.arg(metavar="HxW")] = "360x480"
-    """Height x width of the rendered scenes, where --data is left out."""
+    calibration: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Folder of images (labels are not read) for transforms that need some; not those that paths are judged on."""
+    calibration_limit: Annotated[int, tyro.conf.arg(metavar="FRAMES")] = 256
+    """Take the first so many of them only."""
+    size: Annotated[str | None, tyro.conf.arg(metavar="HxW")] = None
+    """Height x width of the rendered scenes, where --data is left out; 360x480, or the model's own, if left out."""
     space: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
     """YAML file that limits the search; see configs/spaces."""
     copy_checkpoint: bool = False
@@ -75,7 +81,10 @@ class Build:
 
     def run(self) -> int:
         """Build it."""
-        height, width = parse_size(self.size)
+        if self.size is not None:
+            parse_size(self.size)
+        if self.calibration_limit < 1:
+            raise InputError(f"--calibration-limit {self.calibration_limit} must be at least 1")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"--limit {self.limit} must be at least 1")
         check_destination(self.out)
@@ -83,14 +92,16 @@ class Build:
         space = Space() if self.space is None else Space.read(self.space)
         device = choose_device(self.device)
         model = self._model()
-        knobs = space.knobs(family_of(model.module).knobs(model.module, DerivedTensors()))
-        frames, name = self._frames(model, height, width)
+        family = family_of(model.module)
+        traits = family.traits(model.module)
+        frames, name = self._frames(model, traits)
         request = BuildRequest(
             model=model,
             frames=frames,
             data_name=name,
             effort=space.effort(len(frames)),
-            knobs=knobs,
+            calibration=self._calibration(model, traits),
+            space=space,
             copy_checkpoint=self.copy_checkpoint,
             device=device,
         )
@@ -116,37 +127,49 @@ class Build:
                 f"{self.model} has random weights, so that the quality of its paths means nothing; "
                 "give hf:NAME_OR_DIR, or add --random-init if only costs are of interest"
             )
-        return load_model(self.model)
+        return load_model(self.model, random_init=self.random_init)
 
-    def _frames(self, model: LoadedModel, height: int, width: int) -> tuple[list[LabelledFrame], str]:
-        classes = [model.module.config.id2label[index] for index in range(model.module.config.num_labels)]
+    def _frames(self, model: LoadedModel, traits: Traits) -> tuple[list[Frame], str]:
         if self.data is None:
-            return self._rendered(classes, height, width)
-        folder = SegmentationFolder(
-            self.data,
-            num_classes=len(classes),
-            ignore_index=self.ignore_index,
-            labels_required=not self.unlabelled,
-        )
-        if not self.unlabelled:
-            folder.check()
-        frames = [folder[index] for index in range(min(self.limit or len(folder), len(folder)))]
-        return self._judged(frames, "/".join(self.data.resolve().parts[-2:]), by_labels=not self.unlabelled)
+            return self._rendered(model, traits)
+        labels = "unwanted" if self.unlabelled or traits.task == "detection" else "required"
+        frames = self._source(model, traits, labels).read(self.data, self.limit)
+        return _named(frames, "/".join(self.data.resolve().parts[-2:]), by_labels=labels == "required")
 
-    def _rendered(self, classes: list[str], height: int, width: int) -> tuple[list[LabelledFrame], str]:
+    def _calibration(self, model: LoadedModel, traits: Traits) -> list[Frame]:
+        if self.calibration is None:
+            return []
+        frames = self._source(model, traits, "unwanted").read(self.calibration, self.calibration_limit)
+        return [frame.unlabelled() for frame in frames]
+
+    def _source(self, model: LoadedModel, traits: Traits, labels: str) -> FrameSource:
+        return FrameSource(
+            task=traits.task,
+            classes=traits.classes,
+            preprocessing=model.preprocessing,
+            ignore_index=self.ignore_index,
+            labels=labels,
+        )
+
+    def _rendered(self, model: LoadedModel, traits: Traits) -> tuple[list[Frame], str]:
         """Rendered scenes; their labels serve only a model with the same classes."""
+        height, width = self._size(model, traits)
         count = self.limit or RENDERED_FRAMES
         tell(f"no --data: drawing {count} street scenes of {height}x{width}")
         streams = [SceneStream(seed=RENDERED_SEED + n, height=height, width=width) for n in range(count)]
-        frames = [stream.frame(number) for number, stream in enumerate(streams)]
-        same = tuple(classes) == CAMVID_CLASSES
-        if not same:
-            tell("the model has other classes than the scenes: judging by agreement with the stock model")
-        return self._judged(frames, RENDERED, by_labels=same and not self.unlabelled)
+        frames = scene_labels(
+            [stream.frame(number) for number, stream in enumerate(streams)], traits.task, traits.classes, tell
+        )
+        return _named(frames, RENDERED, by_labels=frames[0].labelled and not self.unlabelled)
 
-    @staticmethod
-    def _judged(frames: list[LabelledFrame], name: str, *, by_labels: bool) -> tuple[list[LabelledFrame], str]:
-        return (frames, name) if by_labels else (without_labels(frames), f"{name} (agreement)")
+    def _size(self, model: LoadedModel, traits: Traits) -> tuple[int, int]:
+        if self.size is not None:
+            return parse_size(self.size)
+        return RENDERED_SIZE if traits.task == "segmentation" else model.image_size
+
+
+def _named(frames: list[Frame], name: str, *, by_labels: bool) -> tuple[list[Frame], str]:
+    return (frames, name) if by_labels else ([frame.unlabelled() for frame in frames], f"{name} (agreement)")
 
 
 @contextmanager

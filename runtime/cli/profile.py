@@ -69,7 +69,7 @@ class ProfileCommand:
         self._check()
         check_targets(self.json)
         device = choose_device(self.device)
-        loaded = load_model(self.model)
+        loaded = load_model(self.model, random_init=True)  # what it costs does not depend on what it was taught
         height, width = parse_size(self.size) if self.size else loaded.image_size
         module, lossless, factory = self._module(loaded, height, width, device)
         frames = torch.zeros(self.batch, 3, height, width, device=device, dtype=DTYPES[self.dtype])

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from gearshift.paths import PathSpec
 from gearshift.paths.build import PathFactory
 from gearshift.paths.bundle import (
     BUNDLE_FILE,
-    CHECKPOINT_FOLDER,
     DERIVED_FILE,
     Bundle,
     check_destination,
@@ -27,7 +27,7 @@ from gearshift.paths.bundle import (
     update_record,
     write_bundle,
 )
-from gearshift.paths.models import weights_hash
+from gearshift.paths.models import CHECKPOINT_FOLDER, save_checkpoint, weights_hash
 from gearshift.paths.records import SCHEMA
 from gearshift.profiler.device import DeviceIdentity, identify
 from tests.conftest import tiny_segformer
@@ -43,6 +43,10 @@ def bundle(small_bundle: Path, tmp_path: Path) -> Bundle:
 
 def files_of(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def saving(module: Any) -> Callable[[Path], None]:
+    return partial(save_checkpoint, module)
 
 
 def document_of(bundle: Bundle) -> dict[str, Any]:
@@ -74,7 +78,9 @@ def refusal(folder: Path) -> str:
 
 def test_what_was_written_is_read(bundle: Bundle, tmp_path: Path) -> None:
     factory = bundle.load()
-    again = write_bundle(tmp_path / "a" / "b" / "again", bundle.record, factory.derived.tensors(), factory.stock)
+    again = write_bundle(
+        tmp_path / "a" / "b" / "again", bundle.record, factory.derived.tensors(), saving(factory.stock)
+    )
     same = {"files": bundle.record.files}  # the configuration of weights that were loaded also names their type
     assert again.record.model_copy(update=same) == bundle.record
     assert again.record.files.keys() == bundle.record.files.keys()
@@ -167,7 +173,7 @@ def test_weights_are_stored_once_however_many_paths(tmp_path: Path, bundle: Bund
     ]
     records = (stock_record, *skipping[1:])
     record = bundle.record.model_copy(update={"paths": records})
-    written = write_bundle(tmp_path / "four", record, factory.derived.tensors(), stock)
+    written = write_bundle(tmp_path / "four", record, factory.derived.tensors(), saving(stock))
     tensors = sum((written.folder / name).stat().st_size for name in written.record.files if name.endswith("tensors"))
     assert tensors < 1.05 * base
     assert sum(path.extra_bytes for path in paths) == 0
@@ -189,7 +195,7 @@ def test_training_one_path_alters_no_other_that_does_not_share_the_weights() -> 
 
 
 def test_files_can_be_read_by_others(bundle: Bundle, tmp_path: Path) -> None:
-    written = write_bundle(tmp_path / "new", bundle.record, {}, tiny_segformer())
+    written = write_bundle(tmp_path / "new", bundle.record, {}, saving(tiny_segformer()))
     assert written.folder.stat().st_mode & 0o777 == 0o755
     assert all(file.stat().st_mode & 0o777 == 0o644 for file in written.folder.rglob("*") if file.is_file())
 
@@ -355,7 +361,7 @@ def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
 
 def test_empty_folders_and_older_bundles_may_be_replaced(bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    write_bundle(tmp_path / "empty", bundle.record, {}, tiny_segformer())
+    write_bundle(tmp_path / "empty", bundle.record, {}, saving(tiny_segformer()))
     newer = bundle.record.model_copy(update={"gearshift": "2.0"})
     assert write_bundle(bundle.folder, newer, {}).record.gearshift == "2.0"
     assert not (bundle.folder / CHECKPOINT_FOLDER).exists()
@@ -430,7 +436,7 @@ def test_new_measurements_that_cannot_be_written_leave_the_old_ones(
 
 
 def test_derived_tensors_may_be_none_at_all(bundle: Bundle, tmp_path: Path) -> None:
-    written = write_bundle(tmp_path / "bare", bundle.record, {}, tiny_segformer())
+    written = write_bundle(tmp_path / "bare", bundle.record, {}, saving(tiny_segformer()))
     assert load_file(written.folder / DERIVED_FILE) == {}
     path = written.load().build(PathSpec.parse("lossless"))
     with torch.no_grad():

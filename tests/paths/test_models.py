@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from gearshift.errors import CheckpointError, ConfigError, GearshiftError, ModelError, OutputError
 from gearshift.paths.models import (
+    TransformersDescription,
     build_described,
     describe,
     described_models,
@@ -23,7 +24,6 @@ from gearshift.paths.models import (
     save_checkpoint,
     weights_hash,
 )
-from gearshift.paths.stock import TransformersDescription
 
 MakeStock = Callable[..., Any]
 
@@ -119,10 +119,11 @@ def test_b2_has_its_published_size() -> None:
     [
         ("config:segformer-b9", 'no model description "segformer-b9"; did you mean "segformer-b'),
         ("config:segformr-street", 'did you mean "segformer-street"?'),
-        ("config:xyz", 'no model description "xyz"; known: detr-resnet-50, segformer-b0'),
-        ("segformer-b2", 'unknown model "segformer-b2"; write hf:NAME_OR_DIR'),
+        ("config:xyz", 'no model description "xyz"; known: deformable-detr-resnet-50, detr-resnet-50'),
+        ("segformr-b2", "it is no folder here, no architecture of timm, and none of"),
+        ("segformr-b2", 'did you mean "segformer-b'),
         ("onnx:model", 'unknown model "onnx:model"; write hf:NAME_OR_DIR'),
-        ("config:", "known: detr-resnet-50, segformer-b0"),
+        ("config:", "or one word: deformable-detr-resnet-50"),
         ("timm:vit_tny_patch16_224", 'timm has no architecture "vit_tny_patch16_224"; did you mean "vit_t'),
         ("timm:", "timm:NAME"),
         ("hf:", "config:NAME"),
@@ -200,7 +201,10 @@ def test_loading_prints_nothing_and_leaves_the_loggers_alone(
 
 
 def test_a_model_of_any_library_is_made_with_the_size_that_it_is_meant_for() -> None:
-    described, listed = load_model("config:vit-base"), load_model("timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k")
+    described, listed = (
+        load_model("config:vit-base"),
+        load_model("timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", random_init=True),
+    )
     assert (described.image_size, listed.image_size) == ((224, 224), (224, 224))
     assert not described.trained
     assert not listed.trained
@@ -242,7 +246,7 @@ def damage(weights: dict[str, Tensor], kind: str) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("missing", "does not fit SegFormer: missing decode_head.linear_fuse.weight"),
+        ("missing", "does not fit SegformerForSemanticSegmentation: missing decode_head.linear_fuse.weight"),
         ("several missing", "missing decode_head.classifier.bias and 1 more"),
         ("unexpected", "unexpected decode_head.second_classifier.weight"),
         ("mismatched", "mismatched decode_head.classifier.weight"),
@@ -308,7 +312,7 @@ def test_a_description_that_is_no_object_is_refused(text: str, checkpoint: Path)
 def test_another_kind_of_model_is_refused(kind: str | None, checkpoint: Path) -> None:
     (checkpoint / "config.json").write_text(json.dumps({"model_type": kind}))
     said = refusal(ModelError, f"hf:{checkpoint}")
-    assert said == f'{checkpoint} holds a model of type "{kind}"; supported: segformer'
+    assert f'{checkpoint} holds a model of type "{kind}", which neither segments, detects nor classifies' in said
 
 
 @pytest.mark.parametrize("change", [{"hidden_sizes": "wide"}, {"hidden_act": "sparkle"}, {"depths": [2, 1]}])

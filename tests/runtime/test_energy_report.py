@@ -20,6 +20,7 @@ from scipy import stats
 from torch import Tensor
 
 from gearshift.paths.data import IGNORE_INDEX, LabelledFrame
+from gearshift.paths.tasks import Segmentation
 from gearshift.profiler.meters import IdlePower, Measurement, NullMeter
 from gearshift.profiler.meters.base import BaseMeter
 from gearshift.profiler.meters.conditions import Conditions
@@ -332,7 +333,7 @@ def judged(right: Sequence[bool], *, labelled: bool) -> dict[str, Any]:
         for picture, good in enumerate(right)
     }
     answer = SimpleNamespace(logits=one.reshape(1, 2, 1, 1).expand(1, 2, 2, 2))
-    return quality(run, Pictures(frames, torch.device("cpu")), 2, lambda _: answer)
+    return quality(run, Pictures(frames, torch.device("cpu")), Segmentation(2), lambda _: answer)
 
 
 def test_quality_s_interval_is_a_bootstrap_over_pictures() -> None:

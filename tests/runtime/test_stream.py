@@ -15,8 +15,7 @@ from gearshift.runtime.stream import (
     Shot,
     camera,
     camera_frames,
-    rendered_pictures,
-    without_labels,
+    rendered_frames,
 )
 
 CPU = torch.device("cpu")
@@ -153,24 +152,19 @@ def test_a_shot_holds_its_picture_s_pixels() -> None:
         assert torch.equal(shot.pixels, normalise(frame(shot.picture).image))
 
 
-def test_labels_are_looked_for_picture_by_picture() -> None:
-    shown = Pictures([frame(0, label=3), frame(1, label=IGNORE_INDEX)], CPU)
-    assert [shown.has_labels(0), shown.has_labels(1)] == [True, False]
-
-
 def test_frames_without_labels_are_otherwise_the_same() -> None:
-    labelled = [frame(0, label=3), frame(1, label=4)]
-    bare = without_labels(labelled)
-    assert all((one.labels == IGNORE_INDEX).all() for one in bare)
-    assert all((one.image == two.image).all() for one, two in zip(bare, labelled, strict=True))
-    assert [int(one.labels[0, 0]) for one in labelled] == [3, 4]
+    labelled = frame(0, label=3)
+    bare = labelled.unlabelled()
+    assert (labelled.labelled, bare.labelled) == (True, False)
+    assert (bare.labels == IGNORE_INDEX).all()
+    assert (bare.image == labelled.image).all()
+    assert int(labelled.labels[0, 0]) == 3
 
 
 @pytest.mark.parametrize("fps", [0.01, 30.0, 5000.0])
 def test_a_drive_is_drawn_for_any_camera(fps: float) -> None:
-    shown = rendered_pictures(1, 2, 32, 48, fps, CPU)
-    again = rendered_pictures(1, 2, 32, 48, fps, CPU)
+    shown, again = (rendered_frames(1, 2, 32, 48, fps) for _ in range(2))
     assert len(shown) == 2
-    assert shown.pixels(0).shape == (1, 3, 32, 48)
-    assert torch.equal(shown.pixels(1), again.pixels(1))
-    assert shown.has_labels(0)
+    assert shown[0].image.shape == (32, 48, 3)
+    assert (shown[1].image == again[1].image).all()
+    assert shown[0].labelled

@@ -1,0 +1,19 @@
+"""What models are for and how their answers are judged: one file per job.
+
+segmentation      class of each pixel: mean IoU            classification    class of the frame: top-1
+"""
+
+from gearshift.paths.family import TaskName
+from gearshift.paths.tasks.classification import Classification
+from gearshift.paths.tasks.segmentation import Segmentation
+from gearshift.paths.tasks.task import Task
+
+
+def task_of(name: TaskName, classes: int) -> Task:
+    """How a model for this job, of so many classes, is judged."""
+    if name == "segmentation":
+        return Segmentation(classes)
+    return Classification()
+
+
+__all__ = ["Classification", "Segmentation", "Task", "task_of"]
