@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from torch import nn
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSite:
@@ -74,3 +76,12 @@ class Anatomy:
     def depths(self) -> list[int]:
         """Number of blocks of each stage."""
         return [len(stage) for stage in self.stages]
+
+
+def present(model: nn.Module, name: str) -> bool:
+    """Whether a model still has a module of this name: what lay in a skipped block is gone."""
+    try:
+        model.get_submodule(name)
+    except AttributeError:
+        return False
+    return True

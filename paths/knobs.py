@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.spec import PathSpec
-from gearshift.paths.transforms import InputSize, Skip, Transform
+from gearshift.paths.transforms import Heads, InputSize, Mlp, Skip, Transform
 
 SIZES_PERCENT = (90, 80, 70, 60, 50, 40, 33)
+SHARES_PERCENT = (90, 80, 70, 60, 50, 40, 30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,22 @@ def skip_knobs(anatomy: Anatomy) -> list[Knob]:
             group = tuple((stage, block) for block in range(first, first + anatomy.together))
             knobs.append(Knob(f"block {stage}.{first}", (Skip(group),)))
     return knobs
+
+
+def heads_knob(anatomy: Anatomy) -> Knob:
+    """Fewer attention heads; settings that would cut as many as a milder one are left out."""
+    total, layers = sum(site.heads for site in anatomy.attentions), len(anatomy.attentions)
+    settings: dict[int, Transform] = {}
+    for percent in SHARES_PERCENT:
+        kept = max(layers, -(-total * percent // 100))
+        if kept < total:
+            settings.setdefault(kept, Heads(percent))
+    return Knob("heads", tuple(settings.values()))
+
+
+def mlp_knob(anatomy: Anatomy) -> Knob:
+    """Fewer hidden channels; without a setting where there are no feed-forward parts."""
+    return Knob("mlp", tuple(Mlp(percent) for percent in SHARES_PERCENT if anatomy.mlps))
 
 
 def size_knob() -> Knob:

@@ -11,7 +11,7 @@ from transformers.models.segformer import modeling_segformer as stock_modules
 
 from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.anatomy import Anatomy, AttentionSite, MlpSite
-from gearshift.paths.family import Family, Traits, class_names, resized
+from gearshift.paths.family import Family, Traits, class_names, resized, restructure
 from gearshift.paths.knobs import Knob, size_knob, skip_knobs
 from gearshift.paths.segformer.attention import STACKED, MergedAttention, check_mergeable
 from gearshift.paths.segformer.forward import encode
@@ -26,6 +26,7 @@ from gearshift.paths.transforms import (
     MergedProjections,
     Skip,
 )
+from gearshift.paths.transforms.depth import SkippedBlock
 
 
 class SegformerFamily(Family):
@@ -48,11 +49,12 @@ class SegformerFamily(Family):
         if exact:
             check_rewritable(stock)
         path: Any = clone_structure(stock)
+        restructure(path, self.anatomy(stock), spec, derived)
         if spec.get("qkv") is not None:
             if not exact:
                 raise PathRefusedError('"qkv" rewrites the lossless path; write "lossless+qkv"')
-            _merge_projections(path.segformer.stages, derived)
-        _drop_blocks(path, skipped_blocks(stock, spec))
+            _merge_projections(path.segformer.stages, _heads_cut(spec), derived)
+        _drop_skipped(path)
         slicing = _slicing(spec)
         if exact:
             return LosslessSegformer(path, FoldedHead(path.decode_head, slicing, derived))
@@ -239,18 +241,22 @@ def _slicing(spec: PathSpec) -> Slicing:
     )
 
 
-def _drop_blocks(model: Any, skipped: set[tuple[int, int]]) -> None:
-    for index, stage in enumerate(model.segformer.stages):
-        stage.blocks = nn.ModuleList(
-            block for number, block in enumerate(stage.blocks) if (index, number) not in skipped
-        )
+def _drop_skipped(model: Any) -> None:
+    for stage in model.segformer.stages:
+        stage.blocks = nn.ModuleList(block for block in stage.blocks if not isinstance(block, SkippedBlock))
     model.config.depths = [len(stage.blocks) for stage in model.segformer.stages]
 
 
-def _merge_projections(stages: Sequence[Any], derived: DerivedTensors) -> None:
+def _heads_cut(spec: PathSpec) -> str:
+    """What tells the attention weights of this path from those of others."""
+    return "".join(f"/{item.name}={item.value()}" for item in spec.transforms if item.name in ("heads", "prune"))
+
+
+def _merge_projections(stages: Sequence[Any], cut: str, derived: DerivedTensors) -> None:
     for index, stage in enumerate(stages):
         for number, block in enumerate(stage.blocks):
-            block.attention = MergedAttention(block.attention, f"{STACKED}{index}.{number}", derived)
+            if not isinstance(block, SkippedBlock):
+                block.attention = MergedAttention(block.attention, f"{STACKED}{index}.{number}{cut}", derived)
 
 
 def _convolved(convolution: Any, height: int, width: int) -> tuple[int, int]:

@@ -2,6 +2,11 @@
 
     exact.py      Lossless, MergedProjections, FoldedNorms     what costs nothing: carried out by the family
     depth.py      Blocks, Skip                                 residual blocks left out
+    subnet.py     ElasticSubnet                                a smaller network of an elastic supernet
+    heads.py      Heads                                        attention heads left out
+    mlp.py        Mlp                                          hidden channels of feed-forward parts left out
+    lowrank.py    LowRank                                      layers replaced by two thinner ones
+    merge.py      MergedTokens                                 alike tokens of a vision transformer merged
     decoder.py    FuseChannels, DecoderChannels                channels of a segmentation decoder
     size.py       InputSize                                    smaller frames
 
@@ -13,7 +18,12 @@ from gearshift.paths.transforms.base import Flag, Share, Structural, Transform
 from gearshift.paths.transforms.decoder import DecoderChannels, FuseChannels
 from gearshift.paths.transforms.depth import Blocks, Skip
 from gearshift.paths.transforms.exact import FoldedNorms, Lossless, MergedProjections
+from gearshift.paths.transforms.heads import Heads
+from gearshift.paths.transforms.lowrank import LowRank
+from gearshift.paths.transforms.merge import MergedTokens
+from gearshift.paths.transforms.mlp import Mlp
 from gearshift.paths.transforms.size import InputSize
+from gearshift.paths.transforms.subnet import ElasticSubnet
 
 _KINDS: tuple[type[Transform], ...] = (
     Lossless,
@@ -21,6 +31,11 @@ _KINDS: tuple[type[Transform], ...] = (
     FoldedNorms,
     Blocks,
     Skip,
+    ElasticSubnet,
+    Heads,
+    Mlp,
+    LowRank,
+    MergedTokens,
     FuseChannels,
     DecoderChannels,
     InputSize,
@@ -44,12 +59,17 @@ __all__ = [
     "STRUCTURAL",
     "Blocks",
     "DecoderChannels",
+    "ElasticSubnet",
     "Flag",
     "FoldedNorms",
     "FuseChannels",
+    "Heads",
     "InputSize",
     "Lossless",
+    "LowRank",
     "MergedProjections",
+    "MergedTokens",
+    "Mlp",
     "Share",
     "Skip",
     "Structural",

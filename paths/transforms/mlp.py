@@ -1,0 +1,131 @@
+"""MLP: hidden channels of feed-forward parts that a path leaves out, the least important of each layer."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from gearshift.errors import PathRefusedError
+from gearshift.paths.anatomy import Anatomy, MlpSite, present
+from gearshift.paths.cutting import by_importance, count_again, observe, put, recorded, rounded
+from gearshift.paths.sharing import DerivedTensors
+from gearshift.paths.transforms.base import Share
+
+
+@dataclass(frozen=True, slots=True)
+class Mlp(Share):
+    """Keep a share of the hidden channels of every feed-forward part: `mlp=75%` of 768 keeps 576.
+
+    The count is rounded to the nearest multiple (halves up) of 8, of 16 from 512 hidden channels on, of 32 from 2048
+    on (odd widths are slow); at least one such unit stays. Depthwise convolutions and norms between the two maps are
+    cut too.
+    """
+
+    name: ClassVar[str] = "mlp"
+
+    @classmethod
+    def fits(cls, anatomy: Anatomy) -> bool:
+        """Where there are feed-forward parts."""
+        return bool(anatomy.mlps)
+
+    def prepare(self, stock: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> None:
+        """Tell how important each hidden channel is."""
+        channel_importances(stock, anatomy, derived)
+
+    def apply(self, model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> None:
+        """Cut the channels; a part that the path has left out before is passed over."""
+        importances = channel_importances(model, anatomy, derived)
+        changed = False
+        for site, importance in zip(anatomy.mlps, importances, strict=True):
+            kept = self.kept(len(importance))
+            if kept < len(importance) and present(model, site.reduce):
+                _cut_channels(model, site, by_importance(importance), kept, derived)
+                changed = True
+        if not changed:
+            widths = "-".join(str(len(importance)) for importance in importances)
+            raise PathRefusedError(
+                f"mlp={self.value()} would cut nothing of this path (hidden channels {widths}, cut in units of "
+                f"{unit(max(map(len, importances)))}); ask for fewer"
+            )
+
+    def kept(self, hidden: int) -> int:
+        """How many of a part's hidden channels stay."""
+        return rounded(hidden, self.percent / 100, unit(hidden))
+
+
+def unit(hidden: int) -> int:
+    """What the number of hidden channels is a multiple of."""
+    return 8 if hidden < 512 else 16 if hidden < 2048 else 32
+
+
+def channel_importances(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
+    """Importance of every hidden channel `(hidden,)` of every feed-forward part, in the anatomy's order.
+
+    With calibration frames: the expected square of what a channel adds to the output, `E[a^2] |w_out|^2`. Without: the
+    product of the squared norms of its weights before and after.
+    """
+    keys = [f"importance/mlp/{site.reduce}" for site in anatomy.mlps]
+    make = _measured if derived.calibration else _by_magnitude
+    made = recorded(derived, keys, lambda: dict(zip(keys, make(model, anatomy, derived), strict=True)))
+    return [made[key] for key in keys]
+
+
+def _cut_channels(model: nn.Module, site: MlpSite, order: Tensor, kept: int, derived: DerivedTensors) -> None:
+    """Leave a part the first of its channels by importance: views of weights that were sorted once for all paths."""
+    for name in (site.expand, *site.between):
+        module = model.get_submodule(name)
+        for kind, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            if tensor.ndim:  # a count of batches has no channels
+                key = f"sorted/mlp/{name}.{kind}"
+                ordered = derived.get(key, partial(tensor.index_select, 0, order), stored=False)
+                put(model, f"{name}.{kind}", ordered[:kept])
+        count_again(module)
+    reduce: Any = model.get_submodule(site.reduce)
+    key = f"sorted/mlp/{site.reduce}.weight"
+    if reduce.weight.ndim == 2:
+        columns = derived.get(key, partial(reduce.weight.index_select, 1, order), stored=False)[:, :kept]
+    else:  # a convolution copies strided weights at every call: better once, for all paths that keep as many
+        columns = derived.get(f"{key}/{kept}", partial(reduce.weight.index_select, 1, order[:kept]), stored=False)
+    put(model, f"{site.reduce}.weight", columns)
+    count_again(reduce)
+
+
+def _measured(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
+    seen = {site.reduce: _Squares(model.get_submodule(site.reduce)) for site in anatomy.mlps}
+    observe(model, derived.frames("mlp"), seen)
+    return [seen[site.reduce].importance() for site in anatomy.mlps]
+
+
+class _Squares:
+    """Mean squares of the channels that enter a map, `(..., hidden)` or `(B, hidden, H, W)`."""
+
+    def __init__(self, module: Any) -> None:
+        self.weight: Tensor = module.weight.detach().double()
+        self.total: Tensor = self.weight.new_zeros(self.weight.shape[1])
+        self.count = 0
+
+    def __call__(self, features: Tensor, _: Tensor) -> None:
+        channels = features if self.weight.ndim == 2 else features.movedim(1, -1)
+        squares = channels.double().square().flatten(0, -2)
+        self.total += squares.sum(dim=0)
+        self.count += len(squares)
+
+    def importance(self) -> Tensor:
+        added: Tensor = self.total / self.count * _squared_columns(self.weight)
+        return added
+
+
+def _by_magnitude(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
+    return [_magnitude(model, site) for site in anatomy.mlps]
+
+
+def _magnitude(model: nn.Module, site: MlpSite) -> Tensor:
+    expand: Any = model.get_submodule(site.expand)
+    reduce: Any = model.get_submodule(site.reduce)
+    before: Tensor = expand.weight.double().square().flatten(1).sum(dim=1)
+    return before * _squared_columns(reduce.weight.double())
+
+
+def _squared_columns(weight: Tensor) -> Tensor:
+    return weight.square().transpose(0, 1).flatten(1).sum(dim=1)
