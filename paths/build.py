@@ -7,13 +7,27 @@ import torch
 from torch import Tensor, nn
 
 from gearshift.errors import InputError, ModelError, PathRefusedError
+from gearshift.paths.convnext.family import ConvNextFamily
 from gearshift.paths.family import Family, dtype_of, resized
+from gearshift.paths.generic import GenericFamily
+from gearshift.paths.ofa.family import OnceForAllFamily
 from gearshift.paths.segformer.family import SegformerFamily
 from gearshift.paths.sharing import DerivedTensors, extra_bytes
 from gearshift.paths.spec import PathSpec
+from gearshift.paths.swin.family import SwinFamily
 from gearshift.paths.transforms import InputSize, Structural
+from gearshift.paths.upernet.family import UperNetFamily
+from gearshift.paths.vit.family import VitFamily
 
-FAMILIES: tuple[Family, ...] = (SegformerFamily(),)
+FAMILIES: tuple[Family, ...] = (
+    SegformerFamily(),
+    OnceForAllFamily(),
+    VitFamily(),
+    SwinFamily(),
+    ConvNextFamily(),
+    UperNetFamily(),
+    GenericFamily(),
+)  # the last resort stays last
 
 
 def family_of(module: nn.Module) -> Family:
@@ -26,7 +40,10 @@ def family_of(module: nn.Module) -> Family:
         if family.matches(module):
             return family
     known = ", ".join(family.name for family in FAMILIES)
-    raise ModelError(f"no family of paths knows {type(module).__name__}; known: {known}")
+    raise ModelError(
+        f"no family of paths knows {type(module).__name__}; known: {known} "
+        "(generic: any image model of timm, transformers or torchvision)"
+    )
 
 
 class Path(nn.Module):
@@ -98,7 +115,7 @@ class Path(nn.Module):
         height, width = pixel_values.shape[2:]
         if self._size is not None:
             height, width = self._size.resolve(height, width)
-        self._family.check_input(stock, height, width)
+        self._family.check_frame(stock, self.spec, height, width)
         return pixel_values.to(dtype_of(stock))
 
 
@@ -145,7 +162,7 @@ class PathFactory:
         size = spec.get("size")
         if isinstance(size, InputSize) and size.height and size.width:
             try:
-                self.family.check_input(self.stock, size.height, size.width)
+                self.family.check_frame(self.stock, spec, size.height, size.width)
             except InputError as error:
                 raise PathRefusedError(f"size={size.value()} does not fit: {error}") from error
 

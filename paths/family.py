@@ -96,6 +96,10 @@ class Family(ABC):
         """Raise `InputError` for a frame that the model cannot take, naming what it can."""
         return
 
+    def check_frame(self, stock: Any, spec: PathSpec, height: int, width: int) -> None:
+        """Raise `InputError` for a frame, after `size=`, that a path cannot take; by default all take the same."""
+        self.check_input(stock, height, width)
+
     def restored(self, stock: Any, output: Any, height: int, width: int) -> Any:
         """Bring what a smaller frame gave to what a frame of `height` x `width` gives; by default they are alike."""
         return output

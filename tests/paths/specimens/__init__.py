@@ -1,6 +1,6 @@
 """Small random models of every family: one module per family, collected here."""
 
-from tests.paths.specimens import segformer
+from tests.paths.specimens import ofa, segformer, vit
 from tests.paths.specimens.specimen import Specimen
 
-SPECIMENS: dict[str, Specimen] = {item.name: item for module in (segformer,) for item in module.SPECIMENS}
+SPECIMENS: dict[str, Specimen] = {item.name: item for module in (segformer, ofa, vit) for item in module.SPECIMENS}
