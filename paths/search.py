@@ -6,16 +6,16 @@
    taken again, until quality falls below the floor.
 4. Settings are recombined: losses (which about add) and savings (which about multiply) predict every
    combination; those predicted to be on the frontier are measured, and the prediction is drawn again with
-   what they taught.
+   what they taught. Of knobs that share a kind (blocks to skip, parts of a subnet) only one series is combined
+   with the others: turned one after the other, the cheapest first.
 
 Latencies are ratios to the base, measured in turn with it. Every measurement goes to a journal, so that an
 interrupted search goes on where it stopped.
 """
 
-import itertools
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +29,7 @@ from gearshift.paths.journal import Candidate, Journal
 from gearshift.paths.judge import Judge
 from gearshift.paths.knobs import Knob, turn
 from gearshift.paths.spec import PathSpec
-from gearshift.paths.transforms import Skip, Transform
+from gearshift.paths.transforms import Transform
 from gearshift.profiler import measure_in_turn
 
 __all__ = ["Candidate", "Effort", "Journal", "Search", "Timer", "frame_timer"]
@@ -41,6 +41,8 @@ Timer = Callable[[Mapping[str, nn.Module], int], Mapping[str, float]]
 
 BASE_ROUNDS = 7
 """Least number of frames timed to choose the base, on which every ratio rests."""
+MOST_COMBINATIONS = 10_000
+"""More are thinned out to the frontier that the prediction sees."""
 LEAST_GAIN = 0.97
 """A later base option must be at least this much faster, since it costs memory."""
 
@@ -161,15 +163,7 @@ class Search:
     def _descend(self) -> None:
         """Greedy descent by quality given up per share of latency saved."""
         current, closed = self._start, set[Transform]()
-        while True:
-            moves = [
-                (self._price(current.spec, setting), setting)
-                for setting in self._next_settings(current.spec)
-                if setting not in closed and setting in self._alone
-            ]
-            price, setting = min(moves, key=lambda move: move[0], default=(math.inf, None))
-            if setting is None or price == math.inf:
-                return
+        while (setting := self._cheapest(current.spec, self._knobs, closed)) is not None:
             candidate = self._measure(turn(current.spec, setting))
             if candidate is None or candidate.quality < self._floor:
                 closed.add(setting)
@@ -178,11 +172,18 @@ class Search:
             else:
                 current = candidate
 
-    def _next_settings(self, spec: PathSpec) -> Iterable[Transform]:
-        """For each knob, the settings stronger than the present one."""
-        for knob in self._knobs:
-            present = _present(spec, knob)
-            yield from knob.settings[present + 1 :]
+    def _cheapest(
+        self, spec: PathSpec, knobs: Iterable[Knob], closed: Container[Transform] = frozenset()
+    ) -> Transform | None:
+        """The setting stronger than the present one of its knob that is predicted to give up least for its saving."""
+        moves = [
+            (self._price(spec, setting), setting)
+            for knob in knobs
+            for setting in knob.settings[_present(spec, knob) + 1 :]
+            if setting not in closed and setting in self._alone
+        ]
+        price, setting = min(moves, key=lambda move: move[0], default=(math.inf, None))
+        return None if price == math.inf else setting
 
     def _price(self, spec: PathSpec, setting: Transform) -> float:
         """Predicted loss of quality per logarithmic saving of latency, relative to what is set already."""
@@ -204,7 +205,7 @@ class Search:
 
     def _recombine(self) -> None:
         """Measure combinations that the prediction puts on the frontier, in two passes."""
-        combinations = list(self._combinations())
+        combinations = self._combinations()
         first = (self._effort.recombined + 1) // 2
         for limit in (first, self._effort.recombined - first):
             predicted = [self._predict(spec) for spec in combinations if spec not in self._measured]
@@ -215,33 +216,39 @@ class Search:
                 self._measure(item.spec)
             self._correct()
 
-    def _combinations(self) -> Iterable[PathSpec]:
-        """Blocks skipped in order of sensitivity, times one setting of every other knob."""
-        skips = [setting for setting in self._alone if isinstance(setting, Skip)]
-        skips.sort(key=lambda setting: self._price(self.base, setting))
-        prefixes: list[Transform | None] = [None]
-        prefixes += [
-            Skip(tuple(block for setting in skips[:count] for block in setting.blocks))
-            for count in range(1, len(skips) + 1)
-        ]
-        others = [
-            [None, *(setting for setting in knob.settings if setting in self._alone)]
-            for knob in self._knobs
-            if not isinstance(knob.settings[0], Skip)
-        ]
-        for chosen in itertools.product(prefixes, *others):
-            spec = self.base
-            for setting in chosen:
-                if setting is not None:
-                    spec = turn(spec, setting)
-            yield spec
+    def _combinations(self) -> list[PathSpec]:
+        """One choice of every kind of setting with each of the others; the promising ones where they are too many."""
+        combined = [self.base]
+        for choices in self._choices():
+            combined = [spec if setting is None else turn(spec, setting) for spec in combined for setting in choices]
+            if len(combined) > MOST_COMBINATIONS:
+                predicted = [item for item in map(self._predict, combined) if item.quality >= self._floor]
+                promising = spread_out(pareto(predicted, _quality, _latency), _latency, MOST_COMBINATIONS)
+                combined = [item.spec for item in promising]
+        return combined
+
+    def _choices(self) -> Iterator[list[Transform | None]]:
+        """By kind: nothing, or one setting of its knob; where several knobs share it, their settings cumulated."""
+        kinds: dict[str, list[Knob]] = {}
+        for knob in self._knobs:
+            kinds.setdefault(knob.settings[0].name, []).append(knob)
+        for knobs in kinds.values():
+            single = (setting for setting in knobs[0].settings if setting in self._alone)
+            yield [None, *(single if len(knobs) == 1 else self._cumulated(knobs))]
+
+    def _cumulated(self, knobs: Sequence[Knob]) -> Iterator[Transform | None]:
+        """What a path holds after each turn of these knobs, taken one by one in order of price."""
+        spec = self.base
+        while (setting := self._cheapest(spec, knobs)) is not None:
+            spec = turn(spec, setting)
+            yield spec.get(setting.name)
 
     def _correct(self) -> None:
         """Scale the settings' losses so that predictions match what combinations really lost, on average."""
         pairs = [
             (self._start.quality - self._predict(item.spec).quality, self._start.quality - item.quality)
             for item in self._measured.values()
-            if len(item.spec.transforms) > len(self.base.transforms) + 1
+            if sum(_present(item.spec, knob) >= 0 for knob in self._knobs) > 1
         ]
         predicted, real = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
         if predicted <= 0 or real <= 0:

@@ -9,6 +9,7 @@ Place 0 is the stem, 1 to 4 are the stages; blocks and the stem's convolutions c
 before what is general. However it was given, the id holds only what differs from the largest network.
 """
 
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ class ElasticSubnet(Transform):
 
     def within(self, present: "ElasticSubnet | None") -> bool:
         """Whether the network present is nowhere larger."""
-        return present is not None and self.onto(present) == present
+        return present is not None and all(map(operator.le, _flat(present.subnet), _flat(self.subnet)))
 
 
 def _with_settings(given: Mapping[tuple[str, str], int]) -> Subnet:
@@ -114,6 +115,10 @@ def _values(key: str, subnet: Subnet) -> Sequence[float]:
     if key == "d":
         return subnet.depths
     return subnet.widths if key == "w" else subnet.expand_ratios
+
+
+def _flat(subnet: Subnet) -> tuple[float, ...]:
+    return (*subnet.depths, *subnet.widths, *subnet.expand_ratios)
 
 
 _EVERYWHERE = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gearshift.errors import PathRefusedError
@@ -26,7 +26,7 @@ from gearshift.paths.knobs import Knob, turn
 from gearshift.paths.quality import Quality
 from gearshift.paths.search import Effort, Search, frame_timer
 from gearshift.paths.spec import PathSpec
-from gearshift.paths.transforms import DecoderChannels, InputSize, Skip, Transform
+from gearshift.paths.transforms import DecoderChannels, ElasticSubnet, InputSize, Skip, Transform
 
 LOSSLESS, MERGED = PathSpec.parse("lossless"), PathSpec.parse("lossless+qkv")
 BLOCKS = [Skip(((2, block),)) for block in range(3)]
@@ -37,6 +37,16 @@ KNOBS = [
     Knob("size", tuple(SIZES)),
     Knob("decoder", tuple(DECODERS)),
 ]
+PARTS = [
+    tuple(ElasticSubnet.read(text) for text in texts)
+    for texts in (("d3:1", "d3:0"), ("e3:25", "e3:20"), ("w4:80", "w4:65"), ("d0:0",))
+]
+ELASTIC = [
+    *(Knob(f"part {number}", settings) for number, settings in enumerate(PARTS)),
+    *(Knob(f"block {block.value()}", (block,)) for block in BLOCKS[:2]),
+    Knob("size", tuple(SIZES[:2])),
+]
+"""Two kinds that several knobs share; of one of them knobs have several settings."""
 GENEROUS = Effort(recombined=200, keep=200, floor=0.5)
 
 Value = Callable[[PathSpec], float]
@@ -49,6 +59,7 @@ class Space:
     quality: Value
     time: Value
     refused: Callable[[PathSpec], bool] = lambda _: False
+    knobs: list[Knob] = field(default_factory=lambda: KNOBS)
     judged: list[str] = field(default_factory=list)
     timed: list[str] = field(default_factory=list)
     stock: None = None
@@ -56,7 +67,7 @@ class Space:
 
     @property
     def family(self) -> Any:
-        return SimpleNamespace(base=lambda _: [LOSSLESS, MERGED], knobs=lambda *_: KNOBS)
+        return SimpleNamespace(base=lambda _: [LOSSLESS, MERGED], knobs=lambda *_: self.knobs)
 
     def build(self, spec: PathSpec) -> Any:
         if self.refused(spec):
@@ -77,19 +88,25 @@ class Space:
         return Search(self, self, frame, effort, journal, timer=self.times, **others)  # type: ignore[arg-type]
 
 
-def simple_space(losses: Mapping[Transform, float], savings: Mapping[Transform, float], merged: float = 1.0) -> Space:
+def simple_space(
+    losses: Mapping[Transform, float],
+    savings: Mapping[Transform, float],
+    merged: float = 1.0,
+    knobs: list[Knob] = KNOBS,
+) -> Space:
     """Losses add, savings multiply, as the search supposes; `merged` is what qkv does to time."""
 
-    def settings(spec: PathSpec) -> list[Transform]:
-        skip = spec.get("skip")
-        blocks = [block for block in BLOCKS if isinstance(skip, Skip) and set(block.blocks) <= set(skip.blocks)]
-        return [*blocks, *(item for item in spec.transforms if item in losses and not isinstance(item, Skip))]
+    def turned(spec: PathSpec) -> list[Transform]:
+        """Of each knob the strongest setting that the path has."""
+        held = [[item for item in knob.settings if item.within(spec.get(item.name))] for knob in knobs]
+        return [items[-1] for items in held if items]
 
     return Space(
-        quality=lambda spec: 0.8 - sum(losses[item] for item in settings(spec)),
+        quality=lambda spec: 0.8 - sum(losses[item] for item in turned(spec)),
         time=lambda spec: (
-            10.0 * (merged if spec.get("qkv") else 1.0) * math.prod(savings[item] for item in settings(spec))
+            10.0 * (merged if spec.get("qkv") else 1.0) * math.prod(savings[item] for item in turned(spec))
         ),
+        knobs=knobs,
     )
 
 
@@ -99,10 +116,9 @@ def a_space(**others: Any) -> Space:
     return simple_space(losses, savings, **others)
 
 
-def whole_space(base: PathSpec) -> list[PathSpec]:
+def whole_space(base: PathSpec, knobs: list[Knob] = KNOBS) -> list[PathSpec]:
     specs = []
-    skips = [Skip(tuple((2, i) for i in range(3) if mask >> i & 1)) for mask in range(1, 8)]
-    for chosen in product([None, *skips], [None, *SIZES], [None, *DECODERS]):
+    for chosen in product(*((None, *knob.settings) for knob in knobs)):
         spec = base
         for setting in chosen:
             spec = spec if setting is None else turn(spec, setting)
@@ -119,7 +135,7 @@ def best(space: Space, base: PathSpec, floor: float) -> dict[str, tuple[float, f
     least = floor * space.quality(base)
     items = [
         Candidate(spec=spec, quality=space.quality(spec), latency_ratio=space.time(spec) / space.time(base))
-        for spec in whole_space(base)
+        for spec in whole_space(base, space.knobs)
     ]
     good = [item for item in items if item.quality >= least]
     return figures(pareto(good, lambda item: item.quality, lambda item: item.latency_ratio))
@@ -149,6 +165,44 @@ def test_the_frontier_of_any_space_of_its_kind_is_found(seed: int) -> None:
     found = figures(space.search().run()).values()
     for quality, ratio in best(space, LOSSLESS, 0.5).values():
         assert any(ours[0] >= quality - 1e-8 and ours[1] <= ratio + 1e-8 for ours in found)
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=20)
+def test_the_frontier_of_any_space_whose_settings_add_up_is_found(seed: int) -> None:
+    """Every turn saves the same and costs more than the one before it: taking the cheapest next is then right."""
+    rng = random.Random(seed)
+    losses, savings = {}, {}
+    for share, knobs in ((rng.uniform(0.7, 0.95), ELASTIC[:4]), (rng.uniform(0.7, 0.95), ELASTIC[4:6])):
+        for knob in knobs:
+            steps = sorted(rng.uniform(0.002, 0.06) for _ in knob.settings)
+            losses |= {setting: sum(steps[: count + 1]) for count, setting in enumerate(knob.settings)}
+            savings |= {setting: share ** (count + 1) for count, setting in enumerate(knob.settings)}
+    losses |= dict(zip(SIZES, (0.03, 0.12), strict=False))
+    savings |= dict(zip(SIZES, (0.7, 0.5), strict=False))
+    space = simple_space(losses, savings, knobs=ELASTIC)
+    found = figures(space.search(Effort(recombined=400, keep=400)).run()).values()
+    for quality, ratio in best(space, LOSSLESS, 0.5).values():
+        assert any(ours[0] >= quality - 1e-8 and ours[1] <= ratio + 1e-8 for ours in found)
+
+
+def test_a_milder_turn_of_a_knob_makes_way_for_a_stronger_one_where_that_is_cheaper() -> None:
+    """Halving the depth at once costs no more than the first step: no path stops half way."""
+    (mild, strong), other = PARTS[0], PARTS[1][0]
+    losses = {mild: 0.05, strong: 0.05, other: 0.06}
+    knobs = [Knob("depth", (mild, strong)), Knob("ratio", (other,))]
+    space = simple_space(losses, {mild: 0.9, strong: 0.6, other: 0.8}, knobs=knobs)
+    found = [item.spec.id for item in space.search().run()]
+    assert found == ["lossless", "lossless+subnet=d3:0", "lossless+subnet=d3:0,e3:25"]
+
+
+@pytest.mark.parametrize("most", [1, 12, 40])
+def test_of_too_many_combinations_the_promising_ones_are_left(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = best(a_space(), LOSSLESS, 0.5)
+    monkeypatch.setattr("gearshift.paths.search.MOST_COMBINATIONS", most)
+    found = figures(a_space().search().run())
+    assert len(found.keys() & expected.keys()) >= min(most, len(expected)) / 2
+    assert most < 40 or found == expected
 
 
 @pytest.mark.parametrize("factor", [0.3, 0.5, 1.5, 2.0])
@@ -197,7 +251,7 @@ def test_no_more_is_recombined_than_allowed(recombined: int) -> None:
 # What holds in any space, however the settings work together
 
 
-def unruly_space(seed: int, refusals: float) -> Space:
+def unruly_space(seed: int, refusals: float, knobs: list[Knob]) -> Space:
     """Quality and time of every path are drawn at random: no rule that the search relies on is true."""
 
     def value(spec: PathSpec, what: str) -> float:
@@ -207,22 +261,26 @@ def unruly_space(seed: int, refusals: float) -> Space:
         quality=lambda spec: value(spec, "quality"),
         time=lambda spec: 1 + 20 * value(spec, "time"),
         refused=lambda spec: spec not in (LOSSLESS, MERGED) and value(spec, "refused") < refusals,
+        knobs=knobs,
     )
 
 
-unruly_spaces = st.builds(unruly_space, st.integers(0, 100_000), st.sampled_from([0.0, 0.3]))
+unruly_spaces = st.builds(
+    unruly_space, st.integers(0, 100_000), st.sampled_from([0.0, 0.3]), st.sampled_from([KNOBS, ELASTIC])
+)
 
 
 @given(unruly_spaces, st.integers(2, 12), st.integers(0, 30), st.sampled_from([0.1, 0.5, 0.9, 1.0]))
+@settings(max_examples=60)
 def test_in_any_space_the_result_is_sound(space: Space, keep: int, recombined: int, floor: float) -> None:
     search = space.search(Effort(keep=keep, recombined=recombined, floor=floor))
     found = search.run()
     assert search.base in (LOSSLESS, MERGED)
     assert sum(item.spec == search.base for item in found) == 1
     assert len(found) <= max(keep, 3)  # the two ends and the base
-    start = space.quality(search.base)
+    start, whole = space.quality(search.base), set(whole_space(search.base, space.knobs))
     for item in found:
-        assert item.spec in whole_space(search.base)
+        assert item.spec in whole
         assert item.quality == space.quality(item.spec) >= floor * start
         assert item.latency_ratio == pytest.approx(space.time(item.spec) / space.time(search.base))
         assert not space.refused(item.spec)

@@ -1,17 +1,21 @@
 """Path ids: what reads back, what is canonical, and what each refusal says."""
 
 import json
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gearshift.errors import SpecError
+from gearshift.paths.ofa import Subnet
 from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import (
     ORDER,
     Blocks,
     DecoderChannels,
+    ElasticSubnet,
+    FoldedNorms,
     FuseChannels,
     InputSize,
     Lossless,
@@ -27,8 +31,10 @@ addresses = st.tuples(counts, counts)
 transforms: dict[str, st.SearchStrategy[Transform]] = {
     "lossless": st.just(Lossless()),
     "qkv": st.just(MergedProjections()),
+    "norms": st.just(FoldedNorms()),
     "blocks": st.lists(counts, min_size=1, max_size=6).map(lambda kept: Blocks(tuple(kept))),
     "skip": st.lists(addresses, min_size=1, max_size=6, unique=True).map(lambda found: Skip(tuple(found))),
+    "subnet": st.integers(0, 2**32).map(lambda seed: ElasticSubnet(Subnet.sample(random.Random(seed)))),
     "fuse": positive.map(FuseChannels),
     "decoder": positive.map(DecoderChannels),
     "size": st.one_of(
@@ -129,7 +135,7 @@ def test_ids_are_canonical(text: str, canonical: str) -> None:
     [
         ("", 'a path needs a text such as "lossless+size=75%"; "stock" is the stock model'),
         ("losless", 'unknown transform "losless" in path "losless"; did you mean "lossless"?'),
-        ("lossless+frobnicate=3", "known: lossless, qkv, blocks, skip, fuse, decoder, size"),
+        ("lossless+frobnicate=3", f"known: {', '.join(ORDER)}"),
         ("lossless++size=75%", 'unknown transform ""'),
         ("stock+size=75%", '"stock" is the path that changes nothing; drop it from "stock+size=75%"'),
         ("size=75%+size=50%", '"size" is given twice; a path takes each transform at most once'),
