@@ -15,6 +15,7 @@ from torch import nn
 
 from gearshift.config import read_config
 from gearshift.errors import ConfigError, ModelError
+from gearshift.paths.ofa.config import OnceForAllDescription
 from gearshift.paths.segformer.config import SegformerDescription
 
 
@@ -50,7 +51,7 @@ class TransformersDescription(BaseModel):
         return module.eval()
 
 
-Description = SegformerDescription | TransformersDescription
+Description = SegformerDescription | OnceForAllDescription | TransformersDescription
 
 
 class _Description(RootModel[Annotated[Description, Field(discriminator="family")]]):

@@ -9,6 +9,7 @@ from gearshift.paths.models.from_timm import is_timm, load_timm
 from gearshift.paths.models.from_transformers import load_transformers
 from gearshift.paths.models.loaded import CHECKPOINT_FOLDER, HERE, WEIGHTS_FILE, LoadedModel
 from gearshift.paths.ofa.checkpoint import load_supernet
+from gearshift.paths.ofa.supernet import Supernet
 
 OFA_SIZE = (224, 224)
 
@@ -67,18 +68,21 @@ def _described(name: str) -> LoadedModel:
     description = describe(name)
     with own_chance():
         module = description.build()
+    if isinstance(module, Supernet):
+        return _supernet(f"config:{name}", module, trained=False)
     size = getattr(description, "image_size", (512, 512))
     return LoadedModel(reference=f"config:{name}", module=module, trained=False, image_size=size)
 
 
 def _once_for_all(name: str, file: str, random_init: bool) -> LoadedModel:
     if random_init and not file:
-        loaded = _described("ofa-resnet50")
-        module, trained = loaded.module, False
-    else:
-        module, trained = load_supernet(Path(file) if file else None), True
+        return _supernet(f"ofa:{name}", _described("ofa-resnet50").module, trained=False)
+    return _supernet(f"ofa:{name}", load_supernet(Path(file) if file else None), trained=True)
+
+
+def _supernet(reference: str, module: Supernet, *, trained: bool) -> LoadedModel:
     return LoadedModel(
-        reference=f"ofa:{name}",
+        reference=reference,
         module=module,
         trained=trained,
         image_size=OFA_SIZE,

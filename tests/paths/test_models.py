@@ -87,7 +87,7 @@ def test_every_description_can_be_read() -> None:
     assert {"segformer-b0", "segformer-b2", "segformer-b5", "segformer-street"} <= set(described_models())
     families = {name: describe(name).family for name in described_models()}
     assert {family for name, family in families.items() if name.startswith("segformer")} == {"segformer"}
-    assert set(families.values()) == {"segformer", "transformers"}
+    assert set(families.values()) == {"segformer", "ofa", "transformers"}
 
 
 def test_a_described_model_is_as_described() -> None:
