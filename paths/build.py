@@ -156,6 +156,9 @@ class PathFactory:
         if structural:
             anatomy = self.family.anatomy(self.stock)
             for transform in structural:
+                clash = next((name for name in transform.excludes if spec.get(name)), None)
+                if clash is not None:
+                    raise PathRefusedError(f'"{transform.name}" and "{clash}" cut the same parts; use one of them')
                 transform.prepare(self.stock, anatomy, self.derived)
 
     def _check_size(self, spec: PathSpec) -> None:

@@ -82,7 +82,7 @@ class Workbench:
     def exact_among(self, specs: Sequence[PathSpec]) -> PathSpec:
         """The first of the given paths that is exact; the stock model where none is."""
         exact = self.factory.family.base(self.factory.stock)
-        return next((spec for spec in specs if spec in exact), PathSpec())
+        return next((spec for spec in specs if spec in exact and spec != PathSpec()), PathSpec())
 
     def measure(self, specs: Sequence[PathSpec], lossless: PathSpec) -> list[PathRecord]:
         """Measure all paths in turn and judge each on all frames; slowest first, with their roles.

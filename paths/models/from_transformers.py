@@ -3,7 +3,7 @@
 import json
 import logging
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,11 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from PIL.Image import Resampling
 from safetensors import SafetensorError
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
-    MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
-    MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES,
-)
 from transformers.utils import cached_file
 
 from gearshift.errors import CheckpointError, ModelError
 from gearshift.paths.data.preprocess import IMAGENET_MEAN, IMAGENET_STD, Interpolation, Preprocessing
+from gearshift.paths.models.architectures import classes_of_type, task_of_class
 from gearshift.paths.models.loaded import LoadedModel
 
 
@@ -129,8 +125,7 @@ def _fetched(name: str, file: str) -> Path:
 
 def _class_of(name: str, description: dict[str, Any]) -> Any:
     """The class that a description names, or the first of its type that segments, detects or classifies images."""
-    offered = [table[kind] for kind in [description.get("model_type")] for table in _TABLES if kind in table]
-    options = [item for names in offered for item in ([names] if isinstance(names, str) else names)]
+    options = classes_of_type(description.get("model_type"))
     if not options:
         raise ModelError(
             f'{name} holds a model of type "{description.get("model_type")}", which neither segments, detects nor '
@@ -138,13 +133,6 @@ def _class_of(name: str, description: dict[str, Any]) -> Any:
         )
     named = [item for item in description.get("architectures") or () if item in options]
     return getattr(transformers, (named or options)[0])
-
-
-_TABLES = (
-    MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES,
-    MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,
-    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES,
-)
 
 
 def _processor(name: str) -> dict[str, Any]:
@@ -174,7 +162,7 @@ def _image_size(module: Any, processor: dict[str, Any]) -> tuple[int, int]:
 def _preprocessing(module: Any, processor: dict[str, Any]) -> Preprocessing:
     """What the processor's file says; segmentation models take frames of any size, others are resized to their own."""
     mean, std = processor.get("image_mean") or IMAGENET_MEAN, processor.get("image_std") or IMAGENET_STD
-    segments = type(module).__name__ in _names(MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES)
+    segments = task_of_class(type(module).__name__) == "segmentation"
     method: Interpolation = _METHODS.get(processor.get("resample"), "bilinear")
     return Preprocessing(
         mean=tuple(mean),
@@ -190,10 +178,6 @@ _METHODS: dict[object, Interpolation] = {
     Resampling.BILINEAR.value: "bilinear",
     Resampling.BICUBIC.value: "bicubic",
 }
-
-
-def _names(table: Mapping[str, Any]) -> set[str]:
-    return {item for names in table.values() for item in ([names] if isinstance(names, str) else names)}
 
 
 def _key(item: object) -> str:
