@@ -101,7 +101,9 @@ class Skip(Structural):
 
     def apply(self, model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> None:
         """Put an identity in the place of each block."""
-        for stage, block in self.checked(anatomy.depths):
+        addresses = self.checked(anatomy.depths)
+        self._check_groups(anatomy)
+        for stage, block in addresses:
             model.set_submodule(anatomy.stages[stage][block], SkippedBlock(as_tuple=anatomy.blocks_return_tuples))
 
     def checked(self, depths: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -111,6 +113,18 @@ class Skip(Structural):
                 known = ", ".join(f"{index}.0-{index}.{d - 1}" for index, d in enumerate(depths) if d)
                 raise PathRefusedError(f"skip={stage}.{block} does not exist; this model has {known or 'no blocks'}")
         return self.blocks
+
+    def _check_groups(self, anatomy: Anatomy) -> None:
+        """Refuse a part of blocks that belong together."""
+        for stage, block in self.blocks:
+            first = block - block % anatomy.together
+            group = [(stage, number) for number in range(first, min(first + anatomy.together, anatomy.depths[stage]))]
+            if missing := [address for address in group if address not in self.blocks]:
+                whole, alone = (",".join(f"{s}.{b}" for s, b in part) for part in (group, missing))
+                raise PathRefusedError(
+                    f"this model's blocks are left out {anatomy.together} at a time, and {stage}.{block} would go without "
+                    f"{alone}; write skip={whole}, or keep them"
+                )
 
 
 class SkippedBlock(nn.Module):

@@ -1,0 +1,1 @@
+"""ConvNeXt: for classification, and as the backbone of segmentation models."""

@@ -1,0 +1,1 @@
+"""Swin transformers: for classification, and as the backbone of segmentation models."""

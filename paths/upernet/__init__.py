@@ -1,0 +1,1 @@
+"""UPerNet: a feature pyramid with pooling on top, on whichever backbone."""
