@@ -5,7 +5,9 @@ from a relaxed Bernoulli distribution of temperature 0.5, is closed for good onc
 excess of noise over a threshold, the expected share of directions kept, and the gates' entropy. What differs: factors
 start from principal directions, not at random; noise is that of the model's answers with all gates in place, not of
 each layer fed by the untouched model, for which principal directions are already the best; the share kept is weighed by
-the operations it costs; and the ranks found are distilled as their spec says (`distil`), so that it alone names them.
+the operations it costs. Sampled gates are noisier than none, so that the ranks learned say how to share directions
+among layers rather than how many there must be: they are scaled together, each time distilled as their spec says
+(`distil`), to the least that holds the threshold.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.lowrank.basis import derive_bases, factorable
 from gearshift.paths.lowrank.choose import BATCH, MULTIPLE, carried_out
-from gearshift.paths.lowrank.distil import LEARNING_RATE, descend, trainable
+from gearshift.paths.lowrank.distil import LEARNING_RATE, descend, owner_of, trainable
 from gearshift.paths.lowrank.layer import Layer
 from gearshift.paths.lowrank.noise import Reference, in_batches
 from gearshift.paths.sharing import DerivedTensors, clone_structure
@@ -26,8 +28,10 @@ from gearshift.paths.transforms.lowrank import LowRank
 TEMPERATURE = 0.5
 OPEN, DOUBTFUL = 3.0, 1.0
 """Logits at the start: of each layer's strongest direction and of its weakest."""
-GATE_RATE = 0.1
-EXCESS_WEIGHT, ENTROPY_WEIGHT = 1.0, 0.05
+GATE_RATE, GATE_STEPS = 0.1, 400
+ENTROPY_WEIGHT = 0.05
+STEP, MOST_STEPS = 1.15, 12
+"""Ratio of the ranks of one trial to those of the next, and how many trials there are at most each way."""
 
 
 def lockd(
@@ -38,10 +42,10 @@ def lockd(
     *,
     layers: Sequence[str] | None = None,
     multiple: int = MULTIPLE,
-    steps: int = 200,
+    steps: int = GATE_STEPS,
     seed: int = 0,
 ) -> LowRank | None:
-    """Learn ranks, distil the factors, and raise the ranks until the threshold is held.
+    """Learn ranks, distil the factors, and scale the ranks down as long as the threshold is held (up, until it is).
 
     What is returned was built and measured; its factors are in `derived`. None where no choice that saves holds.
 
@@ -61,15 +65,34 @@ def lockd(
         return None
     derive_bases(stock, tuple(chosen), anatomy.linears, derived)
     reference = Reference(clone_structure(stock).eval(), in_batches(derived.frames("lowrank=lockd:..."), BATCH))
-    kept = _learned(stock, chosen, derived, reference, threshold, steps, seed)
-    ranks = {name: -(-max(count, 1) // multiple) * multiple for name, count in kept.items()}
-    while ranks := {name: rank for name, rank in ranks.items() if rank <= chosen[name].largest_rank}:
-        pairs = tuple((anatomy.linears.index(name), rank) for name, rank in ranks.items())
-        found = LowRank(pairs, distilled=True)
-        if reference.ratio(carried_out(stock, anatomy, derived, found)) <= threshold:
-            return found
-        ranks = {name: rank + multiple for name, rank in ranks.items()}
-    return None
+    learned = _learned(stock, chosen, derived, reference, threshold, steps, seed)
+    trials = DerivedTensors(derived.tensors(), derived.calibration)  # factors of rejected ranks are not kept
+
+    def tried(power: int) -> LowRank | None:
+        """The learned ranks times a power of `STEP`, where that saves and holds the threshold."""
+        scaled = {name: -(-max(count * STEP**power, 1) // multiple) * multiple for name, count in learned.items()}
+        saving = [(name, int(rank)) for name, rank in scaled.items() if rank <= chosen[name].largest_rank]
+        if not saving:
+            return None
+        transform = LowRank(tuple((anatomy.linears.index(name), rank) for name, rank in saving), distilled=True)
+        held = reference.ratio(carried_out(stock, anatomy, trials, transform)) <= threshold
+        return transform if held else None
+
+    found = tried(0)
+    for power in range(1, MOST_STEPS):
+        # Down while it holds, or up until it does.
+        other = tried(power if found is None else -power)
+        if other is None and found is not None:
+            break
+        settled = found is None and other is not None
+        found = other or found
+        if settled:
+            break
+    if found is not None:
+        for key, tensor in trials.tensors().items():
+            if key.startswith(owner_of(found.value())):
+                derived.get(key, tensor.clone)
+    return found
 
 
 def _learned(
@@ -99,7 +122,7 @@ def _learned(
             open_shares = [torch.sigmoid(logits[name]) for name in trained]
             kept = torch.stack([share.mean() for share in open_shares])
             entropy = torch.stack([_entropy(share) for share in open_shares]).mean()
-            return EXCESS_WEIGHT * excess + (kept * (costs / costs.sum()).to(kept)).sum() + ENTROPY_WEIGHT * entropy
+            return excess + (kept * (costs / costs.sum()).to(kept)).sum() + ENTROPY_WEIGHT * entropy
 
         factors = [tensor for layer in trained.values() for tensor in (layer.read, layer.write, layer.offset)]
         descend([(factors, LEARNING_RATE), (list(logits.values()), GATE_RATE)], loss, steps)

@@ -1,6 +1,8 @@
 """Small random models of every family: one module per family, collected here."""
 
-from tests.paths.specimens import ofa, segformer, vit
+from tests.paths.specimens import lowrank, ofa, segformer, vit
 from tests.paths.specimens.specimen import Specimen
 
-SPECIMENS: dict[str, Specimen] = {item.name: item for module in (segformer, ofa, vit) for item in module.SPECIMENS}
+SPECIMENS: dict[str, Specimen] = {
+    item.name: item for module in (segformer, ofa, vit, lowrank) for item in module.SPECIMENS
+}
