@@ -1,34 +1,17 @@
-"""A frozen ViT with a linear segmentation head as teacher: features and logits, once per photograph.
-
-The head reads the normalised features of several blocks, concatenated and standardised, through a 1x1
-convolution. Its file holds `weight` (K, F, 1, 1), `bias` (K,), `feature_mean` (F,) and `feature_std` (F,).
-"""
+"""A frozen ViT under a linear head (`VitSegmenter`) as teacher: features and logits, once per photograph."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from gearshift.errors import CheckpointError, DataError, InputError
+from gearshift.errors import DataError
 from gearshift.paths.data import LabelledFrame
+from gearshift.paths.vit.segmenter import PATCH, load_segmenter
 from gearshift.retrain.samples import Region
-
-PATCH = 16
-BLOCKS = (5, 8, 11)
-FEATURES = 192 * len(BLOCKS)
-HEAD = {
-    "weight": (None, FEATURES, 1, 1),
-    "bias": (None,),
-    "feature_mean": (FEATURES,),
-    "feature_std": (FEATURES,),
-}
-"""What a head's file holds: name and shape, None where it is the number of classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,19 +89,16 @@ def teach(
         InputError: The library that holds the backbone is not installed.
     """
     cover = _cover(frames)
-    head = _head(head_file)
-    backbone = _backbone(backbone_file, cover.rows, cover.columns)
-    mean, std = head["feature_mean"][:, None, None], head["feature_std"][:, None, None]
+    teacher = load_segmenter(backbone_file, head_file, role="teacher").requires_grad_(False)
     features, logits = [], []
     for done, frame in enumerate(frames):
         image = torch.from_numpy(frame.image)[cover.top : cover.bottom, cover.left : cover.right]
         pixels = (image.permute(2, 0, 1)[None].float() / 255 - 0.5) / 0.5
         with torch.no_grad():
-            both = _features(backbone, torch.cat([pixels, pixels.flip(3)]), cover.rows, cover.columns)
-            standard = (both - mean) / std
+            standard = teacher.features(torch.cat([pixels, pixels.flip(3)]))
             standard = (standard[0] + standard[1].flip(2)) / 2
             features.append(standard.half())
-            logits.append(F.conv2d(standard[None], head["weight"], head["bias"])[0].half())
+            logits.append(teacher.classifier(standard[None])[0].half())
         progress(done + 1)
     return TeacherMaps(
         features=torch.stack(features),
@@ -144,57 +124,3 @@ def _cover(frames: Sequence[LabelledFrame]) -> _Cover:
     if min(height, width) < PATCH:
         raise DataError(f"photographs are {width}x{height}, smaller than the teacher's {PATCH}x{PATCH} patch")
     return _Cover(height=height, width=width)
-
-
-def _features(backbone: Any, pixels: Tensor, rows: int, columns: int) -> Tensor:
-    tokens = backbone.forward_intermediates(
-        pixels, indices=list(BLOCKS), norm=True, output_fmt="NLC", intermediates_only=True
-    )
-    joined = torch.cat(tokens, dim=-1).transpose(1, 2)
-    return joined.reshape(*joined.shape[:2], rows, columns)
-
-
-def _backbone(file: Path, rows: int, columns: int) -> Any:
-    try:
-        import timm  # only training with this teacher needs it
-    except ImportError as error:
-        raise InputError("the teacher needs timm; install it with: pip install 'gearshift[timm]'") from error
-    state = _read(file)
-    if "pos_embed" not in state:
-        raise CheckpointError(f"{file} does not hold timm's vit_tiny_patch16_224: pos_embed is missing")
-    model = timm.create_model("vit_tiny_patch16_224", img_size=(rows * PATCH, columns * PATCH))
-    try:
-        state["pos_embed"] = _resized_positions(state["pos_embed"], rows, columns)
-        model.load_state_dict(state)
-    except (RuntimeError, IndexError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{file} does not hold timm's vit_tiny_patch16_224: {reason}") from error
-    return model.eval().requires_grad_(False)
-
-
-def _resized_positions(position: Tensor, rows: int, columns: int) -> Tensor:
-    """Resample the embeddings `(1, 1 + side^2, C)` to `(1, 1 + rows * columns, C)`; the first stays."""
-    channels, side = position.shape[2], round((position.shape[1] - 1) ** 0.5)
-    grid = position[:, 1:].reshape(1, side, side, channels).permute(0, 3, 1, 2)
-    grid = F.interpolate(grid, size=(rows, columns), mode="bicubic", align_corners=False)
-    return torch.cat([position[:, :1], grid.flatten(2).transpose(1, 2)], dim=1)
-
-
-def _head(file: Path) -> dict[str, Tensor]:
-    head = _read(file)
-    for name, shape in HEAD.items():
-        if name not in head:
-            raise CheckpointError(f"{file} is no teacher's head: {name} is missing; it holds {', '.join(HEAD)}")
-        classes = head["weight"].shape[:1].numel()
-        wanted, got = tuple(size or classes for size in shape), tuple(head[name].shape)
-        if got != wanted:
-            raise CheckpointError(f"{file} is no head for this teacher: {name} is {got}, but should be {wanted}")
-    return head
-
-
-def _read(file: Path) -> dict[str, Tensor]:
-    try:
-        tensors: dict[str, Tensor] = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"cannot read the teacher's weights {file}: {error}") from error
-    return tensors

@@ -94,12 +94,14 @@ class Embedding(nn.Module):
             return self._resample(positions, grid)
         version = 0 if positions.is_inference() else positions._version
         key = (grid, positions.device, positions.dtype, id(positions), version)
-        if key not in self._resampled:
-            if len(self._resampled) >= KEPT_SIZES:
-                self._resampled.clear()
-            with torch.inference_mode(mode=False), torch.no_grad():
-                self._resampled[key] = self._resample(positions, grid)
-        return self._resampled[key]
+        if (kept := self._resampled.get(key)) is not None:
+            return kept
+        with torch.inference_mode(mode=False), torch.no_grad():
+            resampled = self._resample(positions, grid)
+        if len(self._resampled) >= KEPT_SIZES:
+            self._resampled.clear()
+        self._resampled[key] = resampled
+        return resampled
 
     def _resample(self, positions: Tensor, grid: tuple[int, int]) -> Tensor:
         image = unflatten(positions[:, self._placed :].mT, 2, self._grid)

@@ -317,6 +317,8 @@ SPECIMENS = (
             "skip=0.1": silenced(1),
             "lossless+skip=0.1,0.2": silenced(1, 2),
             "lossless+norms+skip=0.3": silenced(3),
+            "lossless+merge=3": merged_segmenter(3),
+            "lossless+norms+merge=2": merged_segmenter(2),
         },
         others=("size=75%", "lossless+skip=0.2+merge=2+size=24x48", "lossless+norms+blocks=1"),
     ),
