@@ -1,11 +1,14 @@
 """Once-for-All ResNet-50 as a family: any subnet is a path over the supernet's tensors, with its own statistics.
 
-There is no `lossless` form. What could be rewritten exactly is batch norm, folded into the convolution before it; every
-path would then need weights of its own (up to 192 MB each), where now twelve share one set.
+The `lossless` form runs on channels-last maps: no weight is touched and no memory needed; whether it is faster depends
+on device and network (on processors small networks gain, the whole one loses). Batch norm is not folded into
+the convolution before it, exact as that would be: every path would then need weights of its own (up to 192 MB each),
+where now twelve share one set.
 """
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gearshift.paths.anatomy import Anatomy
@@ -19,14 +22,14 @@ from gearshift.paths.ofa.subnet import SharedSubnet
 from gearshift.paths.ofa.supernet import Supernet
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
-from gearshift.paths.transforms import ElasticSubnet, InputSize
+from gearshift.paths.transforms import ElasticSubnet, InputSize, Lossless
 
 
 class OnceForAllFamily(Family):
     """The elastic supernet; its parts are chosen by `subnet` alone, so that no structural transform has a place."""
 
     name = "ofa"
-    own = ("subnet",)
+    own = ("lossless", "subnet")
 
     def matches(self, module: nn.Module) -> bool:
         """Whether `module` is the supernet (one of its subnets has nothing left to choose)."""
@@ -48,22 +51,44 @@ class OnceForAllFamily(Family):
         Raises:
             PathRefusedError: Its statistics are not known, and there are no calibration frames to find them on.
         """
-        setting, size = spec.get("subnet"), spec.get("size")
-        if not isinstance(setting, ElasticSubnet):
-            whole: nn.Module = clone_structure(stock)
-            return whole
-        module = SharedSubnet(stock, setting.subnet)
-        _give_statistics(module, setting, size if isinstance(size, InputSize) else None, derived)
-        return module
+        network = _network(stock, spec, derived)
+        return network if spec.get("lossless") is None else ChannelsLast(network)
+
+    def base(self, stock: Any) -> list[PathSpec]:
+        """Which layout is faster is for the device to say."""
+        return [PathSpec(), PathSpec((Lossless(),))]
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
         """Depth, width and expand ratio of each stage, the stem's block and width, sizes."""
         return [*_subnet_knobs(), size_knob()]
 
 
+class ChannelsLast(nn.Module):
+    """A network given channels-last frames, which its convolutions and norms then pass on without a copy."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """`(B, 3, H, W)` to logits `(B, 1000)`."""
+        logits: Tensor = self.network(pixels.contiguous(memory_format=torch.channels_last))
+        return logits
+
+
 def path_of(subnet: Subnet) -> PathSpec:
     """The path that runs a network of the space; for the largest it is the stock model."""
     return PathSpec() if subnet == Subnet.largest() else PathSpec((ElasticSubnet(subnet),))
+
+
+def _network(stock: Any, spec: PathSpec, derived: DerivedTensors) -> nn.Module:
+    setting, size = spec.get("subnet"), spec.get("size")
+    if not isinstance(setting, ElasticSubnet):
+        whole: nn.Module = clone_structure(stock)
+        return whole
+    module = SharedSubnet(stock, setting.subnet)
+    _give_statistics(module, setting, size if isinstance(size, InputSize) else None, derived)
+    return module
 
 
 def _give_statistics(

@@ -72,6 +72,25 @@ def test_the_stock_path_is_the_supernet_bit_for_bit(supernet: Supernet) -> None:
     assert path.extra_bytes == 0
 
 
+def test_the_lossless_form_shares_weights_and_statistics(supernet: Supernet) -> None:
+    factory = PathFactory(supernet, calibration=frames(2))
+    plain, lossless = factory.build(PATH), factory.build(PathSpec.parse(f"lossless+{PATH}"))
+    assert len(factory.derived.tensors()) == 1
+    assert lossless.extra_bytes == plain.extra_bytes
+    torch.testing.assert_close(run(lossless), run(plain), rtol=0, atol=1e-4)
+    layouts: list[bool] = []
+    for part in lossless.modules():
+        if isinstance(part, nn.Conv2d):
+            part.register_forward_hook(
+                lambda _, arguments, output: layouts.extend(
+                    map_.is_contiguous(memory_format=torch.channels_last) for map_ in (*arguments, output)
+                )
+            )
+    run(lossless)
+    assert len(layouts) > 60
+    assert all(layouts)
+
+
 @pytest.mark.parametrize("size", [(1, 1), (2, 33), (31, 7)])
 def test_frames_of_any_size_run(size: tuple[int, int], supernet: Supernet) -> None:
     factory = PathFactory(supernet, calibration=frames(4))
@@ -159,9 +178,11 @@ def test_a_model_of_another_precision_is_calibrated_in_it() -> None:
 
 def test_a_subnet_is_no_supernet(supernet: Supernet) -> None:
     assert family_of(supernet).name == "ofa"
-    assert family_of(supernet).kinds(supernet) == ("subnet", "size")
+    assert family_of(supernet).kinds(supernet) == ("lossless", "subnet", "size")
     assert not family_of(supernet).matches(SharedSubnet(supernet, Subnet.smallest()))
-    with pytest.raises(PathRefusedError, match='ofa models like this one have no "skip"; they take: subnet, size'):
+    with pytest.raises(
+        PathRefusedError, match='ofa models like this one have no "skip"; they take: lossless, subnet, size'
+    ):
         PathFactory(supernet).build(PathSpec.parse("skip=1.1"))
 
 
@@ -195,10 +216,17 @@ def test_the_search_turns_parts_of_the_subnet_together(supernet: Supernet) -> No
         for knob in factory.family.knobs(supernet, factory.derived)
         if knob.name in ("depth of stage 3", "expand ratio of stage 4", "stem block")
     ]
-    lasting: dict[str, float] = {"subnet=d0:0": 0.95, "subnet=d3:1": 0.9, "subnet=d3:0": 0.8, "subnet=e4:25": 0.9}
+    lasting: dict[str, float] = {
+        "stock": 1.2,
+        "lossless": 1.0,
+        "subnet=d0:0": 0.95,
+        "subnet=d3:1": 0.9,
+        "subnet=d3:0": 0.8,
+        "subnet=e4:25": 0.9,
+    }
 
     def time(paths: Mapping[str, Any], rounds: int) -> dict[str, float]:
-        return {name: lasting.get(path.spec.id, 0.7 if path.spec.transforms else 1.0) for name, path in paths.items()}
+        return {name: lasting.get(path.spec.id.removeprefix("lossless+"), 0.7) for name, path in paths.items()}
 
     search = Search(
         factory,
@@ -210,6 +238,6 @@ def test_the_search_turns_parts_of_the_subnet_together(supernet: Supernet) -> No
         timer=time,
     )
     found = [item.spec for item in search.run()]
-    assert found[0] == search.base == PathSpec()
+    assert found[0] == search.base == PathSpec.parse("lossless")
     parts = [value.split(",") for spec in found[1:] for transform in spec.transforms if (value := transform.value())]
     assert max(map(len, parts)) > 1

@@ -112,9 +112,10 @@ OFA = Specimen(
     name="ofa",
     make=supernet,
     sizes=((64, 64), (61, 75)),
+    exact=("lossless",),
     masked=MASKED | {f"{SMALLEST}+size=96x64": partial(Masked, SUBNETS[SMALLEST], (96, 64))},
     macs={"stock": partial(macs, Subnet.largest())} | {path: partial(macs, subnet) for path, subnet in SUBNETS.items()},
-    others=("size=50%", "subnet=d4:1,w0:80+size=50%"),
+    others=("size=50%", "lossless+subnet=d4:1,w0:80+size=50%"),
     calibration_frames=4,
 )
 SPECIMENS = (OFA,)
