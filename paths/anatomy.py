@@ -62,6 +62,7 @@ class Anatomy:
         mlps: Where hidden channels can be cut.
         linears: Linear maps and convolutions that may be replaced by two thinner ones.
         fixed: Modules that pruning leaves as they are: the classifier, say.
+        example_shape: Channels, height and width of a frame that the model takes; pruning traces one.
     """
 
     stages: tuple[tuple[str, ...], ...] = ()
@@ -71,6 +72,7 @@ class Anatomy:
     mlps: tuple[MlpSite, ...] = ()
     linears: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
+    example_shape: tuple[int, int, int] | None = None
 
     @property
     def depths(self) -> list[int]:

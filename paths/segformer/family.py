@@ -29,6 +29,10 @@ from gearshift.paths.transforms import (
 from gearshift.paths.transforms.depth import SkippedBlock
 
 
+_SIZE = (224, 224)
+"""Height and width of a frame that every configuration takes."""
+
+
 class SegformerFamily(Family):
     """transformers' `SegformerForSemanticSegmentation`; stages, blocks and channels count from 0."""
 
@@ -84,7 +88,9 @@ class SegformerFamily(Family):
             attentions=tuple(attentions),
             mlps=tuple(mlps),
             linears=tuple(linears),
-            fixed=("decode_head.classifier",),
+            # The decoder is cut by `fuse` and `decoder`, which know its folded form.
+            fixed=("decode_head",),
+            example_shape=(stock.config.num_channels, *_SIZE),
         )
 
     def restored(self, stock: Any, output: Any, height: int, width: int) -> Any:

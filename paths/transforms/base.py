@@ -44,6 +44,9 @@ class Structural(Transform):
 
     __slots__ = ()
 
+    excludes: ClassVar[tuple[str, ...]] = ()
+    """Names of transforms that cannot be on the same path."""
+
     @classmethod
     @abstractmethod
     def fits(cls, anatomy: Anatomy) -> bool:
@@ -106,8 +109,8 @@ class Count(Transform):
 
 
 @dataclass(frozen=True, slots=True)
-class Share(Structural):
-    """A share that is kept, in whole percent: 1 to 99."""
+class Percent(Structural):
+    """A share in whole percent, 1 to 99; the subclass says of what."""
 
     percent: int
 
@@ -125,3 +128,8 @@ class Share(Structural):
         if text is None or not (match := re.fullmatch(f"{NUMBER}%", text)):
             raise SpecError(f'{cls.name}="{text or ""}" is no percentage; write, e.g., "{cls.name}=75%"')
         return cls(int(match[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Share(Percent):
+    """A share that is kept."""

@@ -4,20 +4,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from gearshift.errors import PathRefusedError
 from gearshift.paths.anatomy import Anatomy, AttentionSite, present
-from gearshift.paths.cutting import by_importance, count_again, observe, put, recorded
+from gearshift.paths.cutting import by_importance, count_again, put
+from gearshift.paths.importance import head_importances
 from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.transforms.base import Share
 
 log = logging.getLogger(__name__)
-
-_TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +67,6 @@ class Heads(Share):
         return [len(values) - layers.count(layer) for layer, values in enumerate(importances)]
 
 
-def head_importances(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
-    """Importance of every head `(heads,)` of every layer, in the anatomy's order.
-
-    With calibration frames: the expected square of what a head adds to its attention's output, relative to the square
-    of that output. Without: the product of the squared norms of its weights before and after, relative to the layer's.
-    """
-    keys = [f"importance/heads/{site.name}" for site in anatomy.attentions]
-    make = _measured if derived.calibration else _by_magnitude
-    made = recorded(derived, keys, lambda: dict(zip(keys, make(model, anatomy, derived), strict=True)))
-    return [made[key] for key in keys]
-
-
 def cut_heads(model: nn.Module, site: AttentionSite, order: Tensor, count: int, derived: DerivedTensors) -> None:
     """Leave a layer the first `count` heads of `order`.
 
@@ -129,47 +115,3 @@ def _chosen(full: Tensor, axis: int, layout: tuple[int, int, int], heads: Tensor
     """Entries of some heads along an axis of `(parts, heads, head_dim)` entries."""
     apart = full.reshape(*full.shape[:axis], *layout, *full.shape[axis + 1 :])
     return apart.index_select(axis + 1, heads).flatten(axis, axis + 2)
-
-
-def _measured(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
-    sites = anatomy.attentions
-    seen = {site.output: _Contributions(model.get_submodule(site.output), site) for site in sites}
-    observe(model, derived.frames("heads"), seen)
-    return [seen[site.output].importance() for site in sites]
-
-
-class _Contributions:
-    """Sums, over what passes through an output projection, of squares of its output and of each head's part in it."""
-
-    def __init__(self, projection: Any, site: AttentionSite) -> None:
-        self.site = site
-        self.columns: Tensor = projection.weight.detach().double().reshape(-1, site.heads, site.head_dim)
-        # Second moments of a head's channels tell its contribution: E|W x|^2 = trace(W E[x x'] W').
-        self.moments = self.columns.new_zeros(site.heads, site.head_dim, site.head_dim)
-        self.output = self.columns.new_zeros(())
-
-    def __call__(self, features: Tensor, output: Tensor) -> None:
-        heads = features.reshape(-1, self.site.heads, self.site.head_dim)
-        self.moments += torch.einsum("nhd,nhe->hde", heads, heads)
-        self.output += output.double().square().sum()
-
-    def importance(self) -> Tensor:
-        contributions = torch.einsum("chd,hde,che->h", self.columns, self.moments, self.columns)
-        share: Tensor = contributions / self.output.clamp_min(_TINY)
-        return share
-
-
-def _by_magnitude(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
-    return [_magnitude(model, site) for site in anatomy.attentions]
-
-
-def _magnitude(model: nn.Module, site: AttentionSite) -> Tensor:
-    output: Any = model.get_submodule(site.output)
-    after: Tensor = output.weight.double().reshape(-1, site.heads, site.head_dim).square().sum(dim=(0, 2))
-    before = torch.zeros_like(after)
-    for name, parts in site.projections.items():
-        projection: Any = model.get_submodule(name)
-        rows = projection.weight.double().reshape(parts, site.heads, site.head_dim, -1)
-        before += rows.square().sum(dim=(0, 2, 3))
-    product = before * after
-    return product / product.sum().clamp_min(_TINY)

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from gearshift.errors import PathRefusedError
 from gearshift.paths.anatomy import Anatomy, MlpSite, present
-from gearshift.paths.cutting import by_importance, count_again, observe, put, recorded, rounded
+from gearshift.paths.cutting import by_importance, count_again, put, rounded
+from gearshift.paths.importance import channel_importances
 from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.transforms.base import Share
 
@@ -59,18 +60,6 @@ def unit(hidden: int) -> int:
     return 8 if hidden < 512 else 16 if hidden < 2048 else 32
 
 
-def channel_importances(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
-    """Importance of every hidden channel `(hidden,)` of every feed-forward part, in the anatomy's order.
-
-    With calibration frames: the expected square of what a channel adds to the output, `E[a^2] |w_out|^2`. Without: the
-    product of the squared norms of its weights before and after.
-    """
-    keys = [f"importance/mlp/{site.reduce}" for site in anatomy.mlps]
-    make = _measured if derived.calibration else _by_magnitude
-    made = recorded(derived, keys, lambda: dict(zip(keys, make(model, anatomy, derived), strict=True)))
-    return [made[key] for key in keys]
-
-
 def _cut_channels(model: nn.Module, site: MlpSite, order: Tensor, kept: int, derived: DerivedTensors) -> None:
     """Leave a part the first of its channels by importance: views of weights that were sorted once for all paths."""
     for name in (site.expand, *site.between):
@@ -89,43 +78,3 @@ def _cut_channels(model: nn.Module, site: MlpSite, order: Tensor, kept: int, der
         columns = derived.get(f"{key}/{kept}", partial(reduce.weight.index_select, 1, order[:kept]), stored=False)
     put(model, f"{site.reduce}.weight", columns)
     count_again(reduce)
-
-
-def _measured(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
-    seen = {site.reduce: _Squares(model.get_submodule(site.reduce)) for site in anatomy.mlps}
-    observe(model, derived.frames("mlp"), seen)
-    return [seen[site.reduce].importance() for site in anatomy.mlps]
-
-
-class _Squares:
-    """Mean squares of the channels that enter a map, `(..., hidden)` or `(B, hidden, H, W)`."""
-
-    def __init__(self, module: Any) -> None:
-        self.weight: Tensor = module.weight.detach().double()
-        self.total: Tensor = self.weight.new_zeros(self.weight.shape[1])
-        self.count = 0
-
-    def __call__(self, features: Tensor, _: Tensor) -> None:
-        channels = features if self.weight.ndim == 2 else features.movedim(1, -1)
-        squares = channels.double().square().flatten(0, -2)
-        self.total += squares.sum(dim=0)
-        self.count += len(squares)
-
-    def importance(self) -> Tensor:
-        added: Tensor = self.total / self.count * _squared_columns(self.weight)
-        return added
-
-
-def _by_magnitude(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
-    return [_magnitude(model, site) for site in anatomy.mlps]
-
-
-def _magnitude(model: nn.Module, site: MlpSite) -> Tensor:
-    expand: Any = model.get_submodule(site.expand)
-    reduce: Any = model.get_submodule(site.reduce)
-    before: Tensor = expand.weight.double().square().flatten(1).sum(dim=1)
-    return before * _squared_columns(reduce.weight.double())
-
-
-def _squared_columns(weight: Tensor) -> Tensor:
-    return weight.square().transpose(0, 1).flatten(1).sum(dim=1)

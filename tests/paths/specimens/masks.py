@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from gearshift.paths.anatomy import Anatomy
-from gearshift.paths.build import family_of
+from gearshift.paths.build import PathFactory, family_of
+from gearshift.paths.spec import PathSpec
 
 Mask = Callable[[Any], nn.Module]
 
@@ -44,6 +45,24 @@ def mlp_cut(percent: int, frames: Sequence[Tensor] = ()) -> Mask:
             worst_first = sorted(range(hidden), key=importance.__getitem__)
             with torch.no_grad():
                 model.get_submodule(site.reduce).weight[:, worst_first[: hidden - kept]] = 0
+        return model
+
+    return mask
+
+
+def pruned(percent: int) -> Mask:
+    """The stock model in which every map reads zeros for what the record of a pruning leaves out of its inputs."""
+
+    def mask(model: Any) -> nn.Module:
+        factory = PathFactory(model)
+        factory.build(PathSpec.parse(f"prune={percent}%"))
+        for key, kept in factory.derived.stored().items():
+            module, _, axis = key.removeprefix(f"prune/{percent}%/").rpartition("/")
+            if key.startswith("prune/") and axis == "in":
+                weight = model.get_submodule(module).weight
+                with torch.no_grad():
+                    for channel in set(range(weight.shape[1])) - set(kept.tolist()):
+                        weight[:, channel] = 0
         return model
 
     return mask

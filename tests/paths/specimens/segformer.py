@@ -3,7 +3,7 @@
 import math
 
 from tests.paths.conftest import SMALL, small_segformer
-from tests.paths.specimens.masks import heads_cut, mlp_cut
+from tests.paths.specimens.masks import heads_cut, mlp_cut, pruned
 from tests.paths.specimens.specimen import Specimen
 
 SIZES = ((61, 99), (64, 64), (47, 131))
@@ -41,10 +41,17 @@ SPECIMENS = (
             "lossless+qkv+heads=50%": heads_cut(50),
             "mlp=50%": mlp_cut(50),
             "lossless+mlp=75%": mlp_cut(75),
+            "lossless+prune=50%": pruned(50),
             "lossless+qkv+heads=60%+mlp=40%": lambda model: mlp_cut(40)(heads_cut(60)(model)),
         },
         macs={"stock": stock_macs, "mlp=50%": lambda height, width: stock_macs(height, width, (16, 24, 40, 48))},
-        others=("skip=2.1", "blocks=1-1-2-0", "lossless+skip=0.1+fuse=600+decoder=64+size=75%", "decoder=96"),
+        others=(
+            "skip=2.1",
+            "lossless+qkv+prune=30%+skip=2.1",
+            "blocks=1-1-2-0",
+            "lossless+skip=0.1+fuse=600+decoder=64+size=75%",
+            "decoder=96",
+        ),
     ),
     Specimen(
         name="segformer on frames",
