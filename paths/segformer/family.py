@@ -28,7 +28,6 @@ from gearshift.paths.transforms import (
 )
 from gearshift.paths.transforms.depth import SkippedBlock
 
-
 _SIZE = (224, 224)
 """Height and width of a frame that every configuration takes."""
 

@@ -5,6 +5,7 @@
     subnet.py     ElasticSubnet                                a smaller network of an elastic supernet
     heads.py      Heads                                        attention heads left out
     mlp.py        Mlp                                          hidden channels of feed-forward parts left out
+    prune.py      Prune                                        channels and heads left out, of any model
     lowrank.py    LowRank                                      layers replaced by two thinner ones
     merge.py      MergedTokens                                 alike tokens of a vision transformer merged
     decoder.py    FuseChannels, DecoderChannels                channels of a segmentation decoder
@@ -22,6 +23,7 @@ from gearshift.paths.transforms.heads import Heads
 from gearshift.paths.transforms.lowrank import LowRank
 from gearshift.paths.transforms.merge import MergedTokens
 from gearshift.paths.transforms.mlp import Mlp
+from gearshift.paths.transforms.prune import Prune
 from gearshift.paths.transforms.size import InputSize
 from gearshift.paths.transforms.subnet import ElasticSubnet
 
@@ -34,6 +36,7 @@ _KINDS: tuple[type[Transform], ...] = (
     ElasticSubnet,
     Heads,
     Mlp,
+    Prune,
     LowRank,
     MergedTokens,
     FuseChannels,
@@ -70,6 +73,7 @@ __all__ = [
     "MergedProjections",
     "MergedTokens",
     "Mlp",
+    "Prune",
     "Share",
     "Skip",
     "Structural",
