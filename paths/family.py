@@ -69,6 +69,10 @@ class Family(ABC):
             PathRefusedError: A setting does not fit this model, or a rewrite's precondition does not hold.
         """
 
+    def missing(self, stock: Any) -> str | None:
+        """One line on what this model lacks that others have, and what still applies; None where nothing is missing."""
+        return None
+
     def base(self, stock: Any) -> list[PathSpec]:
         """Exact starting points to choose among by measured time; the stock model where none is admitted."""
         return [PathSpec()]
@@ -99,6 +103,10 @@ class Family(ABC):
     def check_frame(self, stock: Any, spec: PathSpec, height: int, width: int) -> None:
         """Raise `InputError` for a frame, after `size=`, that a path cannot take; by default all take the same."""
         self.check_input(stock, height, width)
+
+    def resized_arguments(self, arguments: dict[str, Any], height: int, width: int) -> dict[str, Any]:
+        """What else the model is called with, for frames brought to `height` x `width`; by default as it is."""
+        return arguments
 
     def restored(self, stock: Any, output: Any, height: int, width: int) -> Any:
         """Bring what a smaller frame gave to what a frame of `height` x `width` gives; by default they are alike."""

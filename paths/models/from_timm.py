@@ -1,4 +1,4 @@
-"""Models of timm: by architecture, with weights of a file, of the hub, or random."""
+"""Models of timm: by architecture, with weights of a file, of the hub, or random; a ViT under a segmentation head."""
 
 import difflib
 from pathlib import Path
@@ -12,6 +12,11 @@ from gearshift.errors import CheckpointError, ModelError
 from gearshift.paths.data.preprocess import Preprocessing
 from gearshift.paths.models.described import own_chance
 from gearshift.paths.models.loaded import CHECKPOINT_FOLDER, HERE, WEIGHTS_FILE, LoadedModel
+from gearshift.paths.vit.segmenter import BACKBONE, load_segmenter
+
+HEAD_MARK = ",head="
+"""What comes between the two files of a backbone under a segmentation head."""
+HEAD_FILE = "head.safetensors"
 
 
 def load_timm(name: str, *, random_init: bool = False) -> LoadedModel:
@@ -43,6 +48,28 @@ def load_timm(name: str, *, random_init: bool = False) -> LoadedModel:
         preprocessing=_preprocessing(module),
         reference_inside=f"timm:{architecture}={HERE}{CHECKPOINT_FOLDER}/{WEIGHTS_FILE}",
         files=lambda: {WEIGHTS_FILE: module.state_dict()},
+    )
+
+
+def load_timm_segmenter(name: str) -> LoadedModel:
+    """Load `vit_tiny_patch16_224=BACKBONE,head=HEAD`: a ViT under a linear segmentation head.
+
+    Raises:
+        ModelError: Another architecture, or a file is not named.
+        CheckpointError: A file does not hold what it should.
+    """
+    backbone, _, head = name.partition(HEAD_MARK)
+    architecture, _, file = backbone.partition("=")
+    if architecture != BACKBONE or not file or not head:
+        raise ModelError(f"timm:{name} is no segmenter; write timm:{BACKBONE}=BACKBONE_FILE{HEAD_MARK}HEAD_FILE")
+    folder = f"{HERE}{CHECKPOINT_FOLDER}/"
+    return LoadedModel(
+        reference=f"timm:{name}",
+        module=load_segmenter(Path(file), Path(head)),
+        trained=True,
+        preprocessing=Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
+        reference_inside=f"timm:{BACKBONE}={folder}{WEIGHTS_FILE}{HEAD_MARK}{folder}{HEAD_FILE}",
+        files=lambda: {WEIGHTS_FILE: _read(Path(file)), HEAD_FILE: _read(Path(head))},
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gearshift.errors import ModelError
 from gearshift.paths.models.described import describe, described_models, own_chance
-from gearshift.paths.models.from_timm import is_timm, load_timm
+from gearshift.paths.models.from_timm import HEAD_MARK, is_timm, load_timm, load_timm_segmenter
 from gearshift.paths.models.from_transformers import load_transformers
 from gearshift.paths.models.loaded import CHECKPOINT_FOLDER, HERE, WEIGHTS_FILE, LoadedModel
 from gearshift.paths.ofa.checkpoint import load_supernet
@@ -18,8 +18,8 @@ def load_model(reference: str, *, random_init: bool = False) -> LoadedModel:
     """Load a model by name.
 
     Args:
-        reference: `hf:NAME_OR_DIR` (or a folder alone), `timm:NAME[=FILE]`, `ofa:resnet50[=FILE]`, `config:NAME`
-            (random weights), or one word: a description's name with its trained weights, or an architecture of timm.
+        reference: `hf:NAME_OR_DIR` (or a folder alone), `timm:NAME[=FILE]` (`,head=FILE` for a linear
+            segmentation head on it), `ofa:resnet50[=FILE]`, `config:NAME` (random weights), or one word: a description's name with its trained weights, or an architecture of timm.
         random_init: Random weights where a name alone would have the hub asked for trained ones.
 
     Raises:
@@ -31,6 +31,8 @@ def load_model(reference: str, *, random_init: bool = False) -> LoadedModel:
         kind, name = _resolved(reference, random_init).split(":", 1)
     if kind == "config" and name:
         return _described(name)
+    if kind == "timm" and HEAD_MARK in name:
+        return load_timm_segmenter(name)
     if kind == "timm" and name:
         return load_timm(name, random_init=random_init)
     if kind == "hf" and name:

@@ -94,6 +94,8 @@ class Build:
         model = self._model()
         family = family_of(model.module)
         traits = family.traits(model.module)
+        if (missing := family.missing(model.module)) is not None:
+            tell(missing)
         frames, name = self._frames(model, traits)
         request = BuildRequest(
             model=model,
