@@ -9,6 +9,7 @@ from transformers import ConvNextForImageClassification
 from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.convnext.sites import check_frame, convnext_anatomy
 from gearshift.paths.family import Family, Traits, class_names, restructure
+from gearshift.paths.knobs import Knob, mlp_knob, size_knob, skip_knobs
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
 
@@ -35,6 +36,11 @@ class ConvNextFamily(Family):
         path: nn.Module = clone_structure(stock)
         restructure(path, self.anatomy(stock), spec, derived)
         return path
+
+    def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
+        """Blocks, hidden channels, sizes."""
+        anatomy = self.anatomy(stock)
+        return [*skip_knobs(anatomy), mlp_knob(anatomy), size_knob()]
 
     def check_input(self, stock: Any, height: int, width: int) -> None:
         """Raise `InputError` for a frame of which the last stage has no pixel left."""

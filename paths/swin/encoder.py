@@ -97,28 +97,23 @@ class LeanBlock(nn.Module):
         shift = self._shift if self._always_shift or min(height, width) > self._window else 0
         plan = window_plan(tokens, height, width, self._window, shift)
         flat = tokens.flatten(0, 1)
-        padding = flat.new_zeros(1, flat.shape[1])
-        query = attention.q_proj(flat).index_select(0, plan.source)  # a padded query's answer is never read
-        key, value = (
-            projection(flat)
-            .index_select(0, plan.source)
-            .index_copy_(0, plan.beyond, projection(padding).expand(len(plan.beyond), -1))
-            for projection in (attention.k_proj, attention.v_proj)
-        )
-        windows = [part.view(-1, self._window**2, *self._heads(part, attention)) for part in (query, key, value)]
-        answers = self._by_kind(attention, windows, plan.groups).index_select(0, plan.target)
+        parts = []
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+            part = projection(flat).index_select(0, plan.source)
+            if len(plan.beyond) and projection is not attention.q_proj:  # a padded query's answer is never read
+                padding = projection(flat.new_zeros(1, flat.shape[1]))
+                part = part.index_copy_(0, plan.beyond, padding.expand(len(plan.beyond), -1))
+            parts.append(part.view(-1, self._window**2, part.shape[-1] // attention.head_dim, attention.head_dim))
+        answers = self._by_kind(attention, parts, plan.groups).index_select(0, plan.target)
         merged: Tensor = attention.o_proj(answers).view_as(tokens)
         return merged
 
-    def _heads(self, part: Tensor, attention: Any) -> tuple[int, int]:
-        return part.shape[-1] // attention.head_dim, attention.head_dim
-
-    def _by_kind(self, attention: Any, windows: list[Tensor], groups: tuple[tuple[int, int], ...]) -> Tensor:
+    def _by_kind(self, attention: Any, parts: list[Tensor], groups: tuple[tuple[int, int], ...]) -> Tensor:
         """Attend in each kind of windows with its mask: `(windows * window**2, heads * head_dim)`."""
-        answers = []
-        counts = [count for _, count in groups]
-        parts = zip(*(part.split(counts) for part in windows), strict=True)
-        for (kind, _), (query, key, value) in zip(groups, parts, strict=True):
+        answers, first = [], 0
+        for kind, count in groups:
+            query, key, value = (part[first : first + count] for part in parts)
+            first += count
             answer = F.scaled_dot_product_attention(
                 query.transpose(1, 2),
                 key.transpose(1, 2),
@@ -136,10 +131,11 @@ def _biases(block: Any, stock: Any, key: str, derived: DerivedTensors) -> Tensor
     position: Any = block.attention.relative_position_bias
 
     def make() -> Tensor:
-        bias = position().squeeze(0)
+        bias: Tensor = position().squeeze(0)
         masks = region_masks(position.window_size[0], position.window_size[0] // 2)
         return bias + masks.to(bias)[:, None]
 
-    if position.relative_position_bias_table is stock.attention.relative_position_bias.relative_position_bias_table:
+    table = stock.attention.relative_position_bias.relative_position_bias_table
+    if position.relative_position_bias_table is table:
         return derived.get(f"{key}/biases", make, stored=False)
     return make().detach()

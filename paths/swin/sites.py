@@ -90,7 +90,7 @@ def settle(swin: Any) -> None:
         stage.blocks = nn.ModuleList(block for block in stage.blocks if not isinstance(block, SkippedBlock))
 
 
-class SteadySwinLayer(stock_modules.SwinLayer):
+class SteadySwinLayer(stock_modules.SwinLayer):  # type: ignore[misc]
     """A stock block whose window and shift follow from the frame at hand.
 
     The stock one writes into itself when a grid is no larger than a window: its later, larger frames are no longer

@@ -122,8 +122,8 @@ class Skip(Structural):
             if missing := [address for address in group if address not in self.blocks]:
                 whole, alone = (",".join(f"{s}.{b}" for s, b in part) for part in (group, missing))
                 raise PathRefusedError(
-                    f"this model's blocks are left out {anatomy.together} at a time, and {stage}.{block} would go without "
-                    f"{alone}; write skip={whole}, or keep them"
+                    f"this model's blocks are left out {anatomy.together} at a time, and {stage}.{block} would go "
+                    f"without {alone}; write skip={whole}, or keep them"
                 )
 
 

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import SemanticSegmenterOutput
 from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.family import Family, Traits, class_names, resized, restructure
-from gearshift.paths.knobs import Knob, size_knob, skip_knobs
+from gearshift.paths.knobs import Knob, heads_knob, mlp_knob, size_knob, skip_knobs
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import DecoderChannels, Lossless
@@ -72,8 +72,11 @@ class UperNetFamily(Family):
         return [PathSpec((Lossless(),))]
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
-        """Blocks of the backbone, channels of the decoder, sizes."""
-        return [*skip_knobs(self.anatomy(stock)), *_decoder_knobs(stock), size_knob()]
+        """Blocks, heads and hidden channels of the backbone, channels of the decoder, sizes."""
+        anatomy = self.anatomy(stock)
+        within = [heads_knob(anatomy), mlp_knob(anatomy)]
+        knobs = [*skip_knobs(anatomy), *within, *_decoder_knobs(stock), size_knob()]
+        return [knob for knob in knobs if knob.settings]
 
     def check_input(self, stock: Any, height: int, width: int) -> None:
         """Raise `InputError` for a frame that the backbone cannot take."""
@@ -125,5 +128,4 @@ def _decoder_knobs(stock: Any) -> list[Knob]:
     except PathRefusedError:
         return []
     kept = dict.fromkeys(DecoderChannels(max(8, outputs * eighths // 8)) for eighths in (6, 4, 3, 2))
-    settings = tuple(item for item in kept if item.channels < outputs)
-    return [Knob("decoder", settings)] if settings else []
+    return [Knob("decoder", tuple(item for item in kept if item.channels < outputs))]

@@ -5,6 +5,7 @@ as are the pooled maps below the convolution that reads them. Everything is chan
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -77,9 +78,9 @@ class PyramidConvolution(nn.Module):
     def __init__(self, layer: Any, inputs: Sequence[int], key: str, share: Share) -> None:
         super().__init__()
         first, *others = layer.conv.weight.detach().split(list(inputs), dim=1)
-        self.weight, self.bias = _buffers(self, layer, first, key, share)
+        _register(self, layer, first, key, share)
         for index, part in enumerate(others, start=1):
-            taps = share(layer, f"{key}/taps{index}", lambda part=part: stacked_taps(_scaled(layer, part)))
+            taps = share(layer, f"{key}/taps{index}", partial(_taps, layer, part))
             self.register_buffer(f"taps{index}", taps, persistent=False)
         self._others = len(others)
 
@@ -105,7 +106,7 @@ class _Folded(nn.Module):
 
     def __init__(self, layer: Any, key: str, share: Share) -> None:
         super().__init__()
-        self.weight, self.bias = _buffers(self, layer, layer.conv.weight.detach(), key, share)
+        _register(self, layer, layer.conv.weight.detach(), key, share)
         self._padding = layer.conv.padding
 
     weight: Tensor
@@ -137,13 +138,12 @@ def _folded_all(layers: Sequence[Any], key: str, share: Share) -> nn.ModuleList:
     return nn.ModuleList(_folded(layer, f"{key}{index}", share) for index, layer in enumerate(layers))
 
 
-def _buffers(module: nn.Module, layer: Any, weight: Tensor, key: str, share: Share) -> tuple[Tensor, Tensor]:
+def _register(module: nn.Module, layer: Any, weight: Tensor, key: str, share: Share) -> None:
     """Register a slice of a layer's kernel times its norm's scale, channels-last, and the shift."""
     # Shared tensors are contiguous: the view on them is channels-last.
     kernel = share(layer, f"{key}/weight", lambda: _scaled(layer, weight).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
     module.register_buffer("weight", kernel.contiguous(memory_format=torch.channels_last), persistent=False)
     module.register_buffer("bias", share(layer, f"{key}/bias", lambda: _shift(layer)), persistent=False)
-    return module.weight, module.bias
 
 
 def _scale(layer: Any) -> Tensor:
@@ -154,6 +154,10 @@ def _scale(layer: Any) -> Tensor:
 
 def _scaled(layer: Any, weight: Tensor) -> Tensor:
     return (weight.double() * _scale(layer)[:, None, None, None]).to(weight.dtype)
+
+
+def _taps(layer: Any, weight: Tensor) -> Tensor:
+    return stacked_taps(_scaled(layer, weight))
 
 
 def _shift(layer: Any) -> Tensor:

@@ -9,7 +9,6 @@ place to the sum. All three are matrix products; interpolation is not done nine 
 processor's caches. `U` is what the interpolation makes of the unit vectors, so that any two sizes will do.
 """
 
-import math
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -91,10 +90,11 @@ def _strips(small: int, large: int, dtype: torch.dtype, device: torch.device) ->
 
 
 def _reach(start: int, stop: int, small: int, large: int) -> tuple[int, int]:
-    """Positions on the large map that interpolation and taps reach from `start:stop` on the small one, or some more."""
-    scale = large / small
-    first = 0 if start == 0 else math.floor((start - 0.5) * scale - 0.5)
-    last = large if stop == small else math.ceil((stop + 0.5) * scale - 0.5) + 1
+    """Positions on the large map that interpolation and taps reach from `start:stop` on the small one."""
+    # Position i stands at (i + 1/2) * small / large - 1/2 on the small map, between the two positions that it reads;
+    # its taps stand at i - 1 and i + 1. In whole numbers, so that every machine cuts alike.
+    first = 0 if start == 0 else ((2 * start - 1) * large - small) // (2 * small)
+    last = large if stop == small else -(((-2 * stop - 1) * large + small) // (2 * small)) + 1
     return max(first, 0), min(last, large)
 
 
