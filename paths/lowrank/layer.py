@@ -64,6 +64,9 @@ class FactoredLinear(nn.Sequential):
         super().__init__(narrow, wide)
         self.in_features, self.out_features = linear.in_features, linear.out_features
 
+    def __repr__(self) -> str:
+        return f"FactoredLinear({self.in_features} -> {self[0].out_features} -> {self.out_features})"
+
 
 class FactoredConv2d(nn.Sequential):
     """The same convolution to fewer channels (kernel, stride, padding and dilation kept), then a 1x1 convolution."""

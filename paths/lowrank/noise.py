@@ -34,8 +34,7 @@ class Reference:
             # Cloned: frames made in inference mode could not be trained on.
             self.frames = [frame.to(dtype).clone() for frame in frames]
             self.answers = [answers_of(stock(frame)) for frame in self.frames]
-            signals = [energy([answer - answer.mean() for answer in answers]) for answers in self.answers]
-            self._signal = torch.stack(signals).sum(0).clamp(min=torch.finfo(torch.double).tiny)
+            self._signal = energy([_centred(answers) for answers in zip(*self.answers, strict=True)]).clamp(min=1e-300)
 
     def ratio(self, model: nn.Module) -> float:
         """Noise-to-signal ratio of a model over all frames: the mean over its answers."""
@@ -50,6 +49,12 @@ class Reference:
     def _noise(self, model: nn.Module, index: int) -> Tensor:
         pairs = zip(answers_of(model(self.frames[index])), self.answers[index], strict=True)
         return energy([answer - expected for answer, expected in pairs])
+
+
+def _centred(answers: Sequence[Tensor]) -> Tensor:
+    """One answer over all frames, less its mean."""
+    values = torch.cat([answer.flatten().double() for answer in answers])
+    return values - values.mean()
 
 
 def in_batches(frames: Sequence[Tensor], size: int) -> list[Tensor]:
