@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from gearshift.errors import InputError, ModelError, PathRefusedError
 from gearshift.paths.convnext.family import ConvNextFamily
+from gearshift.paths.detr.family import DeformableDetrFamily, DetrFamily
 from gearshift.paths.family import Family, dtype_of, resized
 from gearshift.paths.generic import GenericFamily
 from gearshift.paths.ofa.family import OnceForAllFamily
@@ -26,6 +27,8 @@ FAMILIES: tuple[Family, ...] = (
     SwinFamily(),
     ConvNextFamily(),
     UperNetFamily(),
+    DetrFamily(),
+    DeformableDetrFamily(),
     GenericFamily(),
 )  # the last resort stays last
 
@@ -88,7 +91,9 @@ class Path(nn.Module):
         frames = self._checked(pixel_values)
         height, width = frames.shape[2:]
         if self._size is not None:
-            frames = resized(frames, self._size.resolve(height, width))
+            size = self._size.resolve(height, width)
+            frames = resized(frames, size)
+            arguments = self._family.resized_arguments(arguments, *size)
         if not self._traits.structured:
             return self._restored(self.inner(frames, **arguments), height, width)
         output = self._restored(self.inner(frames, return_dict=True, **arguments), height, width)

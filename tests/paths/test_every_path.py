@@ -133,7 +133,10 @@ def test_a_path_takes_and_gives_what_the_stock_model_does(name: str, path: str) 
     for batch in (1, 3):
         pixels = frames(SPECIMENS[name].sizes[0], batch)
         got, expected = run(built, pixels), run(factory.stock, pixels)
-        assert {key: value.shape for key, value in got.items()} == {key: value.shape for key, value in expected.items()}
+        assert got.keys() == expected.keys()
+        for key, value in expected.items():
+            # Hidden states are as many as the frame that was run has; all else is as of the whole frame.
+            assert got[key].shape == value.shape or ("size" in path and "hidden_state" in key)
         assert all(value.isfinite().all() for value in got.values())
 
 
