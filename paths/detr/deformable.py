@@ -148,7 +148,7 @@ class LosslessDeformableDetr(nn.Module):
 
     def _geometry_of(self, levels: Sequence[Tensor], masks: Sequence[Tensor] | None) -> Geometry:
         like = levels[0]
-        each = masks or [None] * len(levels)
+        each: Sequence[Tensor | None] = masks or [None] * len(levels)
         shape_list = [(int(image.shape[2]), int(image.shape[3])) for image in levels]
         if masks is None:
             ratios = like.new_ones(1, len(levels), 2)
@@ -221,13 +221,15 @@ def sampling_offsets(attention: Any, queries: Tensor) -> Tensor:
     """Where around its reference each query looks, `(B, Q, heads, L, points, 2)`."""
     shape = (attention.n_heads, attention.n_levels, attention.n_points, 2)
     offsets: Tensor = attention.sampling_offsets(queries)
-    return offsets.unflatten(-1, shape)
+    return offsets.view(*offsets.shape[:-1], *shape)
 
 
 def sampling_weights(attention: Any, queries: Tensor) -> Tensor:
     """How much each of these points counts, `(B, Q, heads, L, points)`; they sum to one over the last two."""
-    logits: Tensor = attention.attention_weights(queries).unflatten(-1, (attention.n_heads, -1))
-    return logits.softmax(-1).unflatten(-1, (attention.n_levels, attention.n_points))
+    logits: Tensor = attention.attention_weights(queries)
+    shape = (attention.n_heads, attention.n_levels, attention.n_points)
+    shares = logits.view(*logits.shape[:-1], attention.n_heads, -1).softmax(-1)
+    return shares.view(*logits.shape[:-1], *shape)
 
 
 def sample(
@@ -265,7 +267,7 @@ def sample(
 
 
 def _projected(project: Any, image: Tensor) -> Tensor:
-    """Convolution and group norm; channels last, the latter would square before it subtracts the mean and lose digits."""
+    """Convolution and group norm; channels last it would square before it subtracts the mean, and lose digits."""
     convolution, norm = project
     level: Tensor = norm(convolution(image).contiguous())
     return level

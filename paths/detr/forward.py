@@ -114,7 +114,8 @@ class LosslessDetr(nn.Module):
                     query = layer.encoder_attn.q_proj(hidden + queries)
                 hidden = mix_queries(layer, hidden, cross_attend(layer.encoder_attn, query, keys, memory, shown))
             hidden = self._between(hidden)
-        return self.decoder_norm(hidden)
+        last: Tensor = self.decoder_norm(hidden)
+        return last
 
     def _between(self, hidden: Tensor) -> Tensor:
         """The norm that the stock model puts behind every layer where it was trained with auxiliary losses."""
