@@ -4,7 +4,6 @@ Both take `fuse` (input channels of the fuse convolution kept) and `decoder` (it
 equal settings they compute the same function: the folded form is an exact rewrite of the sliced one too.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gearshift.errors import PathRefusedError
+from gearshift.paths.moments import channel_importance, relu_mean
 from gearshift.paths.segformer.forward import as_image, as_tokens
 from gearshift.paths.sharing import DerivedTensors
 
@@ -51,25 +51,8 @@ class Slicing:
 
 
 def decoder_importance(head: Any) -> Tensor:
-    """Root mean square that each fuse output channel adds to the logits, from the weights alone: `(D,)`.
-
-    After batch norm a channel is about normal with mean `beta` and deviation `|gamma|`; behind the ReLU its
-    second moment is `(beta^2 + gamma^2) Phi(beta/gamma) + beta gamma phi(beta/gamma)`. Times the norm of the
-    classifier's column.
-    """
-    _, second = _relu_moments(head)
-    columns: Tensor = head.classifier.weight.detach()[:, :, 0, 0].double().norm(dim=0)
-    return columns * second.clamp(min=0).sqrt()
-
-
-def _relu_moments(head: Any) -> tuple[Tensor, Tensor]:
-    """First and second moment of ReLU(normal(beta, gamma)) per channel, in double precision."""
-    beta = head.batch_norm.bias.detach().double()
-    gamma = head.batch_norm.weight.detach().double().abs().clamp(min=1e-12)
-    ratio = beta / gamma
-    below = 0.5 * (1 + torch.erf(ratio / math.sqrt(2)))
-    density = torch.exp(-(ratio**2) / 2) / math.sqrt(2 * math.pi)
-    return beta * below + gamma * density, (beta**2 + gamma**2) * below + beta * gamma * density
+    """Root mean square that each fuse output channel adds to the logits, from the weights alone: `(D,)`."""
+    return channel_importance(head.batch_norm, head.classifier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +77,7 @@ def _output(head: Any, kept: int | None) -> _Output:
     if kept is not None and kept < len(scale):
         order = decoder_importance(head).argsort(descending=True, stable=True)
         chosen, dropped = order[:kept].sort().values, order[kept:]
-        mean, _ = _relu_moments(head)
-        bias = bias + weight[:, dropped].double() @ mean[dropped]
+        bias = bias + weight[:, dropped].double() @ relu_mean(head.batch_norm)[dropped]
         fuse, scale, shift, weight = fuse[chosen], scale[chosen], shift[chosen], weight[:, chosen]
     return _Output(fuse=fuse, scale=scale, shift=shift, classifier_weight=weight, classifier_bias=bias)
 

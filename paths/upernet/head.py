@@ -116,6 +116,22 @@ class _Folded(nn.Module):
         return F.conv2d(image, self.weight, self.bias, padding=self._padding).relu_()
 
 
+class _FoldedMix(nn.Module):
+    """The same for a 1x1 convolution, as a linear map: small maps would not get the fast convolution."""
+
+    def __init__(self, layer: Any, key: str, share: Share) -> None:
+        super().__init__()
+        weight = share(layer, f"{key}/weight", lambda: _scaled(layer, layer.conv.weight.detach()).flatten(1))
+        self.register_buffer("weight", weight, persistent=False)
+        self.register_buffer("bias", share(layer, f"{key}/bias", lambda: _shift(layer)), persistent=False)
+
+    weight: Tensor
+    bias: Tensor
+
+    def forward(self, image: Tensor) -> Tensor:
+        return F.linear(image.permute(0, 2, 3, 1), self.weight, self.bias).relu_().permute(0, 3, 1, 2)
+
+
 class _Pool(nn.Module):
     """One scale of the pyramid pooling, before its upsampling."""
 
@@ -131,7 +147,12 @@ class _Pool(nn.Module):
 
 def _folded(layer: Any, key: str, share: Share) -> nn.Module:
     """The layer with its norm folded; as it is where its convolution has been replaced (by two thinner ones, say)."""
-    return _Folded(layer, key, share) if type(layer.conv) is nn.Conv2d else layer
+    if type(layer.conv) is not nn.Conv2d:
+        as_it_is: nn.Module = layer
+        return as_it_is
+    if layer.conv.kernel_size == (1, 1):
+        return _FoldedMix(layer, key, share)
+    return _Folded(layer, key, share)
 
 
 def _folded_all(layers: Sequence[Any], key: str, share: Share) -> nn.ModuleList:
