@@ -17,12 +17,12 @@ from gearshift.paths.vit.affine import is_foldable
 from gearshift.paths.vit.block import LeanBlock
 from gearshift.paths.vit.embedding import embedding_of
 from gearshift.paths.vit.faults import check_rewritable
-from gearshift.paths.vit.layout import LAYOUTS, SEGMENTER, anatomy_of, class_of, layout_of
+from gearshift.paths.vit.layout import LAYOUTS, SEGMENTER, anatomy_of, class_of, layout_of, patch_size
 from gearshift.paths.vit.lean import LeanVit
 from gearshift.paths.vit.matching import Merging
 from gearshift.paths.vit.readout import answer_of, readout_of, segment_readout
 from gearshift.paths.vit.rewrites import fold_norms, merge_projections
-from gearshift.paths.vit.sizes import at_any_size, check_frame, patch_size, sizes_knob
+from gearshift.paths.vit.sizes import at_any_size, check_frame, sizes_knob
 
 MERGED_TOKENS = (4, 8, 12, 16)
 """Tokens merged in each block, mild to strong."""

@@ -135,7 +135,31 @@ def anatomy_of(model: Any) -> Anatomy:
         mlps=tuple(mlps),
         linears=tuple(linears),
         fixed=layout.heads,
+        example_shape=(_channels(model), *frame_size(model)),
     )
+
+
+def frame_size(model: Any) -> tuple[int, int]:
+    """Height and width of the frames that a model was made for."""
+    layout = layout_of(model)
+    height, width = _patches(model).img_size if layout.library == "timm" else _patches(model).image_size
+    return int(height), int(width)
+
+
+def patch_size(model: Any) -> tuple[int, int]:
+    """Height and width of a patch."""
+    height, width = _patches(model).patch_size
+    return int(height), int(width)
+
+
+def _patches(model: Any) -> Any:
+    layout = layout_of(model)
+    trunk = layout.trunk_of(model)
+    return trunk.patch_embed if layout.library == "timm" else trunk.embeddings.patch_embeddings
+
+
+def _channels(model: Any) -> int:
+    return int(next(_patches(model).parameters()).shape[1])
 
 
 def _attention_site(layout: Layout, name: str, attention: Any) -> AttentionSite:

@@ -16,7 +16,7 @@ from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import InputSize
 from gearshift.paths.vit.embedding import embedding_of
 from gearshift.paths.vit.faults import check_patches
-from gearshift.paths.vit.layout import SEGMENTER, class_of, layout_of
+from gearshift.paths.vit.layout import SEGMENTER, class_of, frame_size, layout_of, patch_size
 
 
 def check_frame(stock: Any, spec: PathSpec, height: int, width: int) -> None:
@@ -70,25 +70,11 @@ def at_any_size(clone: Any) -> nn.Module:
 
 def own_size(stock: Any) -> tuple[int, int] | None:
     """The one frame size (height, width) that the stock model takes, or None where it takes several."""
-    layout = layout_of(stock)
     if class_of(stock) == SEGMENTER:
         return None
-    if layout.library == "transformers":
-        height, width = layout.trunk_of(stock).embeddings.image_size
-        return int(height), int(width)
-    if not getattr(stock.patch_embed, "strict_img_size", True):
+    if layout_of(stock).library == "timm" and not getattr(stock.patch_embed, "strict_img_size", True):
         return None
-    height, width = stock.patch_embed.img_size
-    return int(height), int(width)
-
-
-def patch_size(stock: Any) -> tuple[int, int]:
-    """Height and width of a patch."""
-    layout = layout_of(stock)
-    trunk = layout.trunk_of(stock)
-    patch = trunk.embeddings.patch_embeddings if layout.library == "transformers" else trunk.patch_embed
-    height, width = patch.patch_size
-    return int(height), int(width)
+    return frame_size(stock)
 
 
 def sizes_knob(stock: Any) -> Knob:
@@ -96,7 +82,7 @@ def sizes_knob(stock: Any) -> Knob:
     own = own_size(stock)
     if own is None and all(32 % side == 0 for side in patch_size(stock)):
         return size_knob()
-    height, width = own or layout_of(stock).trunk_of(stock).patch_embed.img_size
+    height, width = own or frame_size(stock)
     smaller = [
         (_patches(height, percent, patch_size(stock)[0]), _patches(width, percent, patch_size(stock)[1]))
         for percent in SIZES_PERCENT

@@ -88,6 +88,7 @@ def test_attention_that_is_not_fused_keeps_the_scale_it_has(fused: bool) -> None
         "heads=40%+mlp=30%+skip=0.0",
         "lowrank=0:9,3:9,12:10,13:8,14:11",
         "heads=60%+lowrank=14:12",
+        "skip=0.1+prune=50%",
     ],
 )
 @pytest.mark.parametrize("name", ["vit of timm", "distilled vit of timm", "vit of transformers", "vit segmenter"])

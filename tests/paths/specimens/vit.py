@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from gearshift.paths.vit.segmenter import VitSegmenter
-from tests.paths.specimens.masks import heads_cut, mlp_cut
+from tests.paths.specimens.masks import heads_cut, mlp_cut, pruned
 from tests.paths.specimens.specimen import Specimen, seeded
 from tests.paths.specimens.tome import Merging
 
@@ -245,6 +245,8 @@ SPECIMENS = (
             "lossless+merge=3": merged_timm(3),
             "lossless+norms+merge=100": merged_timm(100),
             "heads=60%": heads_cut(60),
+            "prune=50%": pruned(50),
+            "lossless+prune=50%": pruned(50),
             "lossless+heads=60%+mlp=50%": lambda model: mlp_cut(50)(heads_cut(60)(model)),
         },
         macs={
@@ -256,7 +258,12 @@ SPECIMENS = (
             "lossless+merge=3": lambda height, width: merge_macs(patches(height, width), 3),
             "lossless+merge=100": lambda height, width: merge_macs(patches(height, width), 100),
         },
-        others=("blocks=2", "lossless+norms+skip=0.2+merge=2+size=32x24", "lossless+blocks=0"),
+        others=(
+            "lossless+norms+prune=40%+merge=2",
+            "blocks=2",
+            "lossless+norms+skip=0.2+merge=2+size=32x24",
+            "lossless+blocks=0",
+        ),
     ),
     Specimen(
         name="distilled vit of timm",
