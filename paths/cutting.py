@@ -17,8 +17,10 @@ MOST_FRAMES = 64
 
 
 def rounded(channels: int, share: float, unit: int) -> int:
-    """Channels kept: the multiple of `unit` nearest to `share` of them, at least one unit, at most all."""
-    return min(channels, max(unit, int(channels * share / unit + 0.5) * unit))
+    """Channels kept: what is nearest to `share` of them, a multiple of `unit` (halves up) or all; one unit at least."""
+    wanted = channels * share
+    nearest = max(unit, int(wanted / unit + 0.5) * unit)
+    return channels if channels - wanted <= abs(nearest - wanted) else min(channels, nearest)
 
 
 def by_importance(importance: Tensor) -> Tensor:

@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from torch import Tensor
 
 from gearshift.config import read_config
 from gearshift.errors import SpecError
+from gearshift.paths.build import PathFactory
+from gearshift.paths.cost import count_macs
 from gearshift.paths.knobs import Knob
+from gearshift.paths.pruning.targets import Cost, Target, ratio_for
 from gearshift.paths.search import Effort
-from gearshift.paths.transforms import read_transform
+from gearshift.paths.transforms import Prune, read_transform
 
-_LISTED = ("fuse", "decoder", "size")
+_LISTED = ("subnet", "heads", "mlp", "prune", "lowrank", "merge", "fuse", "decoder", "size")
 
 
 class Space(BaseModel):
@@ -19,7 +23,9 @@ class Space(BaseModel):
 
     Attributes:
         blocks: Whether transformer blocks may be skipped.
-        fuse, decoder, size: Settings from mild to strong, written as in a path's id.
+        subnet, heads, mlp, prune, lowrank, merge, fuse, decoder, size: Settings from mild to strong, written as in a
+            path's id. `prune` also takes targets, such as `macs:60%`, `latency:50%`, `energy:70%` of the base path's:
+            see `resolve_targets`.
         floor: Share of the exact path's quality below which nothing is kept.
         keep: Paths kept in the end.
         recombined: Combinations measured in the last step.
@@ -29,6 +35,12 @@ class Space(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     blocks: bool = True
+    subnet: list[str] | None = None
+    heads: list[str] | None = None
+    mlp: list[str] | None = None
+    prune: list[str] | None = None
+    lowrank: list[str] | None = None
+    merge: list[str] | None = None
     fuse: list[str] | None = None
     decoder: list[str] | None = None
     size: list[str] | None = None
@@ -37,17 +49,20 @@ class Space(BaseModel):
     recombined: int = Field(default=24, ge=0)
     timing_rounds: int = Field(default=7, ge=1)
 
-    @field_validator("fuse", "decoder", "size", mode="before")
+    @field_validator(*_LISTED, mode="before")
     @classmethod
     def _as_texts(cls, value: object) -> object:
         return [str(item) for item in value] if isinstance(value, list) else value
 
-    @field_validator("fuse", "decoder", "size")
+    @field_validator(*_LISTED)
     @classmethod
     def _readable(cls, texts: list[str] | None, info: ValidationInfo) -> list[str] | None:
         try:
             for text in texts or ():
-                read_transform(str(info.field_name), text)
+                if info.field_name == "prune" and Target.is_one(text):
+                    Target.read(text)
+                else:
+                    read_transform(str(info.field_name), text)
         except SpecError as error:  # as a value error, so that file and key are named
             raise ValueError(str(error)) from error
         return texts
@@ -63,17 +78,18 @@ class Space(BaseModel):
         Raises:
             SpecError: Nothing is left to turn.
         """
-        kept = []
+        kept, names = [], [knob.name for knob in offered]
+        listed = {name: texts for name in _LISTED if (texts := getattr(self, name)) is not None}
         for knob in offered:
             if knob.name.startswith("block ") and not self.blocks:
                 continue
-            listed = getattr(self, knob.name) if knob.name in _LISTED else None
-            if listed is None:
+            if knob.name not in listed:
                 kept.append(knob)
-            elif listed:
-                kept.append(Knob(knob.name, tuple(read_transform(knob.name, text) for text in listed)))
+            elif listed[knob.name]:
+                kept.append(_knob(knob.name, listed[knob.name]))
+        kept += [_knob(name, texts) for name, texts in listed.items() if texts and name not in names]
         if not kept:
-            raise SpecError("the path space is empty: it allows no knob; allow blocks, fuse, decoder or size")
+            raise SpecError("the path space is empty: it allows no knob; allow blocks, size or another")
         return kept
 
     def effort(self, frames: int) -> Effort:
@@ -85,3 +101,46 @@ class Space(BaseModel):
             floor=self.floor,
             keep=self.keep,
         )
+
+
+def _knob(name: str, texts: Sequence[str]) -> Knob:
+    return Knob(name, tuple(read_transform(name, text) for text in texts))
+
+
+def resolve_targets(
+    space: Space,
+    factory: PathFactory,
+    example: Tensor,
+    timer: Cost | None = None,
+    meter: Cost | None = None,
+) -> Space:
+    """A space whose targets of `prune` have become percentages; they are shares of the first exact path's cost.
+
+    Args:
+        space: Its other settings stay.
+        factory: Builds the paths.
+        example: A frame `(1, C, H, W)` on which operations are counted.
+        timer: Tells a path's latency, in any unit.
+        meter: Tells a path's energy per frame, in any unit.
+
+    Raises:
+        PathRefusedError: A target that cannot be reached, or a model that cannot be pruned.
+        SpecError: A target of a latency or an energy that nothing here measures.
+    """
+    if not any(Target.is_one(text) for text in space.prune or ()):
+        return space
+    base = factory.family.base(factory.stock)[0]
+    factory = PathFactory(factory.stock, calibration=factory.derived.calibration)  # what is only tried is not kept
+    costs: dict[str, Cost] = {"macs": lambda path: count_macs(path, example)}
+    costs |= {name: cost for name, cost in (("latency", timer), ("energy", meter)) if cost is not None}
+
+    def resolved(text: str) -> int:
+        if not Target.is_one(text):
+            return Prune.read(text).percent
+        target = Target.read(text)
+        return ratio_for(
+            target, factory.build(base), lambda percent: factory.build(base.with_transform(Prune(percent))), costs
+        )
+
+    percents = sorted({resolved(text) for text in space.prune or ()})
+    return space.model_copy(update={"prune": [f"{percent}%" for percent in percents]})

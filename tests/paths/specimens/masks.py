@@ -3,7 +3,6 @@
 A head is cut where its columns of the output projection are 0, a hidden channel where its column of the second map is.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,7 +40,8 @@ def mlp_cut(percent: int, frames: Sequence[Tensor] = ()) -> Mask:
         for site, importance in zip(anatomy.mlps, importances, strict=True):
             hidden = len(importance)
             step = 8 if hidden < 512 else 16 if hidden < 2048 else 32
-            kept = min(hidden, max(step, math.floor(hidden * percent / 100 / step + 0.5) * step))  # halves up
+            choices = [hidden, *range(hidden - hidden % step, 0, -step)]  # of two as near, the larger
+            kept = min(choices, key=lambda count, wanted=hidden * percent / 100: abs(count - wanted))  # type: ignore[misc]
             worst_first = sorted(range(hidden), key=importance.__getitem__)
             with torch.no_grad():
                 model.get_submodule(site.reduce).weight[:, worst_first[: hidden - kept]] = 0
@@ -81,6 +81,7 @@ def kept_heads(model: Any, anatomy: Anatomy, percent: int, frames: Sequence[Tens
     return kept
 
 
+@torch.no_grad()
 def head_importance(model: Any, site: Any, frames: Sequence[Tensor] = ()) -> list[float]:
     """Share of each head in the square of its attention's output; of the weights' squares without frames."""
     weight = model.get_submodule(site.output).weight.double()
