@@ -140,7 +140,7 @@ def residual_stages(stock: nn.Module) -> tuple[tuple[str, ...], ...]:
 def feature_maps(backbone: nn.Module, pixel_values: Tensor) -> Sequence[Tensor]:
     """Maps of the stages that the model asks for, channels last."""
     features: Any = backbone(pixel_values.contiguous(memory_format=torch.channels_last))
-    maps: Sequence[Tensor] = features.feature_maps if isinstance(features, dict) else features
+    maps: Sequence[Tensor] = getattr(features, "feature_maps", features)  # timm gives the list itself
     return maps
 
 
