@@ -91,6 +91,7 @@ def _discover(stock: nn.Module) -> Findings:
                 if isinstance(module, nn.Linear | nn.Conv2d) and name not in fixed and name in seen.calls
             ),
             fixed=fixed,
+            example_shape=(channels_of(stock), *size),
         ),
         foldable=tuple(_foldable(stock, seen)),
         size=size,

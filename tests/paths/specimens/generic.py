@@ -3,6 +3,7 @@
 import timm
 from torch import nn
 
+from tests.paths.specimens.masks import pruned
 from tests.paths.specimens.specimen import Specimen, seeded
 
 
@@ -35,20 +36,23 @@ SPECIMENS = (
         make=lambda: make("resnet10t"),
         sizes=((64, 64), (61, 99)),
         exact=("lossless",),
+        masked={"prune=40%": pruned(40), "lossless+prune=20%": pruned(20)},
         macs={"stock": resnet10t_macs, "lossless": resnet10t_macs},
-        others=("skip=0.0", "blocks=0", "size=48x64"),
+        others=("skip=0.0", "prune=60%+skip=0.0", "blocks=0", "size=48x64"),
     ),
     Specimen(
         name="mobilenetv3",
         make=lambda: make("mobilenetv3_small_050"),
         sizes=((64, 64), (61, 99)),
         exact=("lossless",),
+        masked={"prune=50%": pruned(50)},
         others=("lossless+skip=0.0", "size=75%"),
     ),
     Specimen(
         name="convnext-timm",
         make=lambda: make("convnext_atto"),
         sizes=((64, 64), (61, 99)),
+        masked={"prune=50%": pruned(50)},
         others=("skip=2.3", "blocks=1-2-6-2"),
     ),
 )
