@@ -56,6 +56,7 @@ class Judge:
             return self._task.quality(sum(scores[1:], start=scores[0]), len(chosen))
         if self._reference is None:
             self._reference = [self.answer(self._stock, frame) for frame in self._frames]
+            self._task = self._task.judging(self._reference)
         agreed = [self._task.agree(*pair) for pair in zip(answers, self._reference[::every], strict=True)]
         return self._task.agreement(sum(agreed[1:], start=agreed[0]), len(chosen))
 

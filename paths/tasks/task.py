@@ -5,6 +5,7 @@ that frames can be weighted and drawn again.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,6 +51,10 @@ class Task(ABC):
     def agree(self, answer: Tensor, reference: Tensor) -> Counts:
         """How much of the answer is the stock model's: (equal, all)."""
 
+    def judging(self, references: Iterable[Tensor]) -> "Task":
+        """The task as it judges a set of frames, of which these are the stock model's answers; by default itself."""
+        return self
+
     def quality(self, counts: Counts, images: int) -> Quality:
         """The labelled figure of merit.
 
@@ -66,5 +71,5 @@ class Task(ABC):
 
 
 def share(counts: Counts) -> float:
-    """First count by second."""
-    return float(counts[0] / counts[1])
+    """First count by second; 1 where there was nothing to count, as nothing differed."""
+    return float(counts[0] / counts[1]) if counts[1] else 1.0

@@ -81,6 +81,7 @@ def _against_stock(
 
     counts: CountsByPicture = {}
     with torch.inference_mode():
+        task = task.judging(reference(picture) for picture in sorted({picture for picture, _ in judged}))
         for (picture, path), times in sorted(judged.items()):
             answer = task.answer(run.outputs[picture, path], pictures.frames[picture])
             _add(counts, picture, times * task.agree(answer, reference(picture)))

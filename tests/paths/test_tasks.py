@@ -13,7 +13,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from gearshift.errors import DataError
 from gearshift.paths.data import IGNORE_INDEX, LabelledFrame, LabelledImage
 from gearshift.paths.judge import Judge
-from gearshift.paths.tasks import Classification, Segmentation, task_of
+from gearshift.paths.tasks import Classification, Detection, Segmentation, task_of
 from gearshift.paths.tasks.task import Task
 
 IMAGE = np.zeros((4, 4, 3), np.uint8)
@@ -103,3 +103,24 @@ def test_a_judge_of_labelled_images_gives_top_1() -> None:
 def test_every_task_has_a_judge() -> None:
     assert task_of("segmentation", 3).metric == "mIoU"
     assert task_of("classification", 3).metric == "top-1"
+    assert task_of("detection", 3).metric is None
+
+
+def found(scores: list[float], classes: int = 2) -> torch.Tensor:
+    """Queries side by side, each of class 0 with a score, as a detector without a class for nothing tells them."""
+    logits = torch.full((len(scores), classes), -9.0)
+    logits[:, 0] = torch.tensor(scores).logit()
+    boxes = torch.tensor([[0.1 + 0.2 * number, 0.5, 0.1, 0.1] for number in range(len(scores))])
+    return torch.cat([logits, boxes], dim=-1)
+
+
+def test_detections_are_judged_by_the_threshold_that_the_stock_model_calls_for() -> None:
+    """Sure of something anywhere, what it is unsure of does not count; sure of nothing, everything does."""
+    sure, unsure = found([0.9, 0.1]), found([0.2, 0.1])
+    ours = found([0.9, 0.1])
+    ours[1, -4:] += 0.3  # the unsure one elsewhere
+    task = Detection(2).judging([sure, unsure])
+    assert task.agree(ours, sure).tolist() == [2.0, 2.0]
+    assert task.agree(unsure, unsure).tolist() == [0.0, 0.0]
+    assert task.agreement(task.agree(unsure, unsure), 1).value == 1.0
+    assert Detection(2).judging([unsure]).agree(ours, sure).tolist() == [2.0, 4.0]
