@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from gearshift.errors import PathRefusedError
 from gearshift.paths.anatomy import Anatomy
-from gearshift.paths.knobs import Knob, size_knob, skip_knobs
+from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import ORDER, STRUCTURAL, Structural
@@ -78,8 +78,8 @@ class Family(ABC):
         return [PathSpec()]
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
-        """What the search may turn, each with its settings from mild to strong."""
-        return [*skip_knobs(self.anatomy(stock)), size_knob()]
+        """What the search may turn, each with its settings from mild to strong; see also `structural`."""
+        return [size_knob()]
 
     def kinds(self, stock: Any) -> tuple[str, ...]:
         """Names of all transforms that paths of this model can take."""

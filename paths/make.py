@@ -12,6 +12,7 @@ import transformers
 from torch import Tensor, nn
 
 from gearshift import __version__
+from gearshift.errors import PathRefusedError
 from gearshift.paths.build import PathFactory
 from gearshift.paths.bundle import Bundle, check_destination, write_bundle
 from gearshift.paths.cost import measure_costs
@@ -29,12 +30,15 @@ from gearshift.paths.records import (
     MeterRecord,
     PathRecord,
 )
-from gearshift.paths.search import Effort
+from gearshift.paths.search import Effort, frame_timer
 from gearshift.paths.sharing import DerivedTensors
-from gearshift.paths.space import Space
+from gearshift.paths.space import Space, resolve_targets
 from gearshift.paths.workbench import VERIFIED_EXAMPLES, Workbench, idle_power, mark_frontier
 from gearshift.profiler.device import DeviceIdentity, identify, synchronise
 from gearshift.profiler.meters import IdlePower, Meter
+
+TARGET_ROUNDS = 9
+"""Frames timed for each trial of a pruning target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +135,20 @@ def _workbench(request: BuildRequest, meter: Meter, progress: Callable[[str], No
 def _knobs(request: BuildRequest, bench: Workbench) -> Sequence[Knob]:
     if request.knobs is not None:
         return request.knobs
-    factory = bench.factory
-    return request.space.knobs(factory.family.knobs(factory.stock, factory.derived))
+    factory, example = bench.factory, bench.examples[0]
+    timer = frame_timer(example, partial(synchronise, request.device))
+
+    def latency_ms(path: nn.Module) -> float:
+        return timer({"path": path}, TARGET_ROUNDS)["path"]
+
+    def energy_j(path: nn.Module) -> float:
+        _, energy = bench.costs({"path": path})["path"]
+        if energy.gross_j is None:
+            raise PathRefusedError(f"no energy target can be met: energy is not measured here ({energy.reason})")
+        return energy.gross_j
+
+    space = resolve_targets(request.space, factory, example, latency_ms, energy_j)
+    return space.knobs(factory.family.knobs(factory.stock, factory.derived))
 
 
 def _fingerprint(request: BuildRequest, bench: Workbench, checkpoint_hash: str, identity: DeviceIdentity) -> str:

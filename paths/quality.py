@@ -134,4 +134,3 @@ def mean_iou(predict: Predict, frames: Iterable[LabelledFrame], num_classes: int
             logits = predict(normalise(frame.image))
             quality.update(class_map(logits.cpu(), (labels.shape[0], labels.shape[1]))[0], labels)
     return quality.result()
-

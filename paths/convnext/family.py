@@ -9,9 +9,10 @@ from transformers import ConvNextForImageClassification
 from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.convnext.sites import check_frame, convnext_anatomy
 from gearshift.paths.family import Family, Traits, class_names, restructure
-from gearshift.paths.knobs import Knob, mlp_knob, size_knob, skip_knobs
+from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
+from gearshift.paths.structural import structural_knobs
 
 
 class ConvNextFamily(Family):
@@ -38,9 +39,8 @@ class ConvNextFamily(Family):
         return path
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
-        """Blocks, hidden channels, sizes."""
-        anatomy = self.anatomy(stock)
-        return [*skip_knobs(anatomy), mlp_knob(anatomy), size_knob()]
+        """Blocks, hidden channels, ranks, sizes."""
+        return [*structural_knobs(stock, self.anatomy(stock), derived), size_knob()]
 
     def check_input(self, stock: Any, height: int, width: int) -> None:
         """Raise `InputError` for a frame of which the last stage has no pixel left."""

@@ -21,9 +21,10 @@ from gearshift.paths.detr.backbone import fold_norms, foldable, merge_passes, re
 from gearshift.paths.detr.deformable import LosslessDeformableDetr
 from gearshift.paths.detr.forward import LosslessDetr
 from gearshift.paths.family import Family, Traits, class_names, restructure
-from gearshift.paths.knobs import Knob, heads_knob, mlp_knob, size_knob, skip_knobs
+from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
+from gearshift.paths.structural import structural_knobs
 from gearshift.paths.transforms import FoldedNorms, Lossless
 
 
@@ -106,9 +107,8 @@ class DetectionFamily(Family):
         )
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
-        """Layers and blocks, heads, hidden channels, sizes."""
-        anatomy = self.anatomy(stock)
-        return [*skip_knobs(anatomy), heads_knob(anatomy), mlp_knob(anatomy), size_knob()]
+        """Layers and blocks, heads, hidden channels, ranks, sizes."""
+        return [*structural_knobs(stock, self.anatomy(stock), derived), size_knob()]
 
     @abstractmethod
     def heads(self, stock: Any) -> list[str]:

@@ -13,11 +13,12 @@ from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.family import Family, TaskName, Traits, class_names, resized, restructure
 from gearshift.paths.generic.discover import channels_of, discover
 from gearshift.paths.generic.fold import fold
-from gearshift.paths.knobs import Knob, size_knob, skip_knobs
+from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.models.architectures import task_of_class
 from gearshift.paths.outputs import logits_of
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
+from gearshift.paths.structural import structural_knobs
 from gearshift.paths.transforms import Lossless
 
 EXACT = 1e-4
@@ -78,9 +79,9 @@ class GenericFamily(Family):
         return path
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
-        """Blocks, and sizes where it takes several."""
+        """Blocks and what else its anatomy admits, and sizes where it takes several."""
         found = discover(stock)
-        return [*skip_knobs(found.anatomy), *([size_knob()] if found.any_size else [])]
+        return [*structural_knobs(stock, found.anatomy, derived), *([size_knob()] if found.any_size else [])]
 
     def check_input(self, stock: Any, height: int, width: int) -> None:
         """Refuse another size than the model's own where it takes no other."""

@@ -19,7 +19,8 @@ def load_model(reference: str, *, random_init: bool = False) -> LoadedModel:
 
     Args:
         reference: `hf:NAME_OR_DIR` (or a folder alone), `timm:NAME[=FILE]` (`,head=FILE` for a linear
-            segmentation head on it), `ofa:resnet50[=FILE]`, `config:NAME` (random weights), or one word: a description's name with its trained weights, or an architecture of timm.
+            segmentation head on it), `ofa:resnet50[=FILE]`, `config:NAME` (random weights), or one word: a
+            description's name with its trained weights, or an architecture of timm.
         random_init: Random weights where a name alone would have the hub asked for trained ones.
 
     Raises:

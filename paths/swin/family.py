@@ -10,9 +10,10 @@ from transformers.models.swin.modeling_swin import SwinImageClassifierOutput
 from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.family import Family, Traits, class_names, restructure
-from gearshift.paths.knobs import Knob, heads_knob, mlp_knob, size_knob, skip_knobs
+from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
+from gearshift.paths.structural import structural_knobs
 from gearshift.paths.swin.encoder import LeanSwin
 from gearshift.paths.swin.sites import check_lean, settle, smallest_side, swin_anatomy
 from gearshift.paths.transforms import Lossless
@@ -63,9 +64,8 @@ class SwinFamily(Family):
         return [PathSpec((Lossless(),))]
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
-        """Pairs of blocks, heads, hidden channels, sizes."""
-        anatomy = self.anatomy(stock)
-        return [*skip_knobs(anatomy), heads_knob(anatomy), mlp_knob(anatomy), size_knob()]
+        """Pairs of blocks, heads, hidden channels, ranks, sizes."""
+        return [*structural_knobs(stock, self.anatomy(stock), derived), size_knob()]
 
     def check_input(self, stock: Any, height: int, width: int) -> None:
         """Raise `InputError` for a frame of which some stage's grid is smaller than a window, or that has no positions.

@@ -10,9 +10,10 @@ from transformers.modeling_outputs import SemanticSegmenterOutput
 from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.family import Family, Traits, class_names, resized, restructure
-from gearshift.paths.knobs import Knob, heads_knob, mlp_knob, size_knob, skip_knobs
+from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
+from gearshift.paths.structural import structural_knobs
 from gearshift.paths.transforms import DecoderChannels, Lossless
 from gearshift.paths.upernet.backbones import backbone_of
 from gearshift.paths.upernet.decoder import check_channels, cut_decoder
@@ -72,10 +73,8 @@ class UperNetFamily(Family):
         return [PathSpec((Lossless(),))]
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
-        """Blocks, heads and hidden channels of the backbone, channels of the decoder, sizes."""
-        anatomy = self.anatomy(stock)
-        within = [heads_knob(anatomy), mlp_knob(anatomy)]
-        knobs = [*skip_knobs(anatomy), *within, *_decoder_knobs(stock), size_knob()]
+        """Blocks, heads, hidden channels and ranks of the backbone, channels of the decoder, sizes."""
+        knobs = [*structural_knobs(stock, self.anatomy(stock), derived), *_decoder_knobs(stock), size_knob()]
         return [knob for knob in knobs if knob.settings]
 
     def check_input(self, stock: Any, height: int, width: int) -> None:

@@ -7,10 +7,10 @@ from torch import nn
 from gearshift.errors import PathRefusedError
 from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.family import Family, Traits, class_names, resized, restructure
-from gearshift.paths.knobs import Knob, heads_knob, mlp_knob, skip_knobs
-from gearshift.paths.lowrank.choose import lowrank_knob
+from gearshift.paths.knobs import Knob
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
+from gearshift.paths.structural import structural_knobs
 from gearshift.paths.transforms import FoldedNorms, Lossless, MergedProjections, MergedTokens
 from gearshift.paths.transforms.depth import SkippedBlock
 from gearshift.paths.vit.affine import is_foldable
@@ -102,15 +102,9 @@ class VitFamily(Family):
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
         """Blocks, heads, hidden channels, ranks, merged tokens where the lossless form is admitted, sizes."""
-        anatomy = self.anatomy(stock)
         admitted = self.base(stock) != [PathSpec()]
-        merge = Knob("merge", tuple(MergedTokens(count) for count in MERGED_TOKENS if admitted))
-        single = [heads_knob(anatomy), mlp_knob(anatomy), lowrank_knob(stock, anatomy, derived), merge]
-        return [
-            *skip_knobs(anatomy),
-            *(knob for knob in single if knob is not None and knob.settings),
-            sizes_knob(stock),
-        ]
+        merge = [Knob("merge", tuple(MergedTokens(count) for count in MERGED_TOKENS))] if admitted else []
+        return [*structural_knobs(stock, self.anatomy(stock), derived), *merge, sizes_knob(stock)]
 
     def check_input(self, stock: Any, height: int, width: int) -> None:
         """Raise `InputError` for a frame that the stock model cannot take."""

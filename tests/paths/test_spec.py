@@ -20,6 +20,7 @@ from gearshift.paths.transforms import (
     InputSize,
     Lossless,
     MergedProjections,
+    MergedTokens,
     Skip,
     Transform,
     read_transform,
@@ -35,6 +36,7 @@ transforms: dict[str, st.SearchStrategy[Transform]] = {
     "blocks": st.lists(counts, min_size=1, max_size=6).map(lambda kept: Blocks(tuple(kept))),
     "skip": st.lists(addresses, min_size=1, max_size=6, unique=True).map(lambda found: Skip(tuple(found))),
     "subnet": st.integers(0, 2**32).map(lambda seed: ElasticSubnet(Subnet.sample(random.Random(seed)))),
+    "merge": positive.map(MergedTokens),
     "fuse": positive.map(FuseChannels),
     "decoder": positive.map(DecoderChannels),
     "size": st.one_of(

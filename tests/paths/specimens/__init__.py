@@ -4,5 +4,7 @@ from tests.paths.specimens import detr, generic, lowrank, ofa, segformer, swin, 
 from tests.paths.specimens.specimen import Specimen
 
 SPECIMENS: dict[str, Specimen] = {
-    item.name: item for module in (segformer, ofa, vit, lowrank, swin, upernet, detr, generic) for item in module.SPECIMENS
+    item.name: item
+    for module in (segformer, ofa, vit, lowrank, swin, upernet, detr, generic)
+    for item in module.SPECIMENS
 }
