@@ -16,7 +16,7 @@ from gearshift.paths.spec import PathSpec
 from gearshift.paths.structural import structural_knobs
 from gearshift.paths.swin.encoder import LeanSwin
 from gearshift.paths.swin.sites import check_lean, settle, smallest_side, swin_anatomy
-from gearshift.paths.transforms import Lossless
+from gearshift.paths.transforms import InputSize, Lossless
 
 
 class SwinFamily(Family):
@@ -65,7 +65,7 @@ class SwinFamily(Family):
 
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
         """Pairs of blocks, heads, hidden channels, ranks, sizes."""
-        return [*structural_knobs(stock, self.anatomy(stock), derived), size_knob()]
+        return [*structural_knobs(stock, self.anatomy(stock), derived), *_size_knobs(stock)]
 
     def check_input(self, stock: Any, height: int, width: int) -> None:
         """Raise `InputError` for a frame of which some stage's grid is smaller than a window, or that has no positions.
@@ -85,6 +85,20 @@ class SwinFamily(Family):
             if grid != tuple(embeddings.patch_grid):
                 sides = "x".join(str(count * side) for count, side in zip(embeddings.patch_grid, patch, strict=True))
                 raise InputError(f"a frame of {height}x{width} has no positions in this model; it takes {sides}")
+
+
+def _size_knobs(stock: Any) -> list[Knob]:
+    """Sizes at which a frame of the model's own size still fills the last stage's window; none of learned positions."""
+    own, least = stock.swin.embeddings.patch_grid, smallest_side(stock.swin)
+    patch = stock.swin.embeddings.patch_embeddings.patch_size
+    height, width = (count * side for count, side in zip(own, patch, strict=True))
+    fitting = tuple(
+        setting
+        for setting in size_knob().settings
+        if isinstance(setting, InputSize) and least <= min(setting.resolve(height, width)) < min(height, width)
+    )
+    learned = stock.swin.embeddings.position_embeddings is not None
+    return [Knob("size", fitting)] if fitting and not learned else []
 
 
 class LosslessSwin(nn.Module):
