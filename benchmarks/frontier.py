@@ -10,9 +10,10 @@ path is timed by processor time, from the weights alone.
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,16 @@ from gearshift.paths.quality import Quality
 from gearshift.paths.search import Search
 from gearshift.paths.space import Space
 from gearshift.paths.spec import PathSpec
+from gearshift.paths.structural import PRUNED_PERCENT
 from gearshift.paths.tasks import task_of
-from gearshift.paths.transforms import Skip, Transform
+from gearshift.paths.transforms import Prune, Skip, Transform
 from gearshift.profiler import measure_in_turn
 from gearshift.profiler.device import identify
 from gearshift.runtime.frames import FrameSource
 
 CALIBRATION_EVERY = 4
+JUDGE_EVERY = 4
+"""While searching, a candidate is judged on every so-many-th frame."""
 LADDER = 6
 """Most blocks skipped by the transform alone."""
 EQUAL_LATENCIES = (0.9, 0.8, 0.7, 0.6, 0.5)
@@ -167,6 +171,8 @@ def alone(bench: Bench) -> list[Row]:
     knobs = bench.factory.family.knobs(bench.loaded.module, bench.factory.derived)
     settings: list[Transform] = bench.ladder() if any(isinstance(k.settings[0], Skip) for k in knobs) else []
     settings += [setting for knob in knobs for setting in knob.settings if not isinstance(setting, Skip)]
+    if "prune" in bench.factory.family.kinds(bench.loaded.module) and not any(k.name == "prune" for k in knobs):
+        settings += [Prune(percent) for percent in PRUNED_PERCENT]
     for setting in settings:
         try:
             rows.append(bench.row(turn(bench.base, setting), setting.name))
@@ -176,18 +182,21 @@ def alone(bench: Bench) -> list[Row]:
 
 
 def searched(bench: Bench, space: Space) -> list[Row]:
-    """The frontier that the search finds, measured again on all frames."""
+    """The frontier that the search finds, measured again on all frames; what is beaten there is left out."""
     judge = Judge(bench.loaded.module, bench.frames, prepare=bench.prepare)
     search = Search(
         bench.factory,
         judge,
         bench.pixels,
-        space.effort(len(bench.frames)),
+        replace(space.effort(len(bench.frames)), judge_every=JUDGE_EVERY, timing_rounds=bench.rounds),
         Journal(None, ""),
         knobs=space.knobs(bench.factory.family.knobs(bench.loaded.module, bench.factory.derived)),
         progress=lambda line: print(f"  {line}", flush=True),
     )
-    return [bench.row(candidate.spec, "frontier") for candidate in search.run()]
+    rows = [bench.row(candidate.spec, "frontier") for candidate in search.run()]
+    return sorted(
+        pareto(rows, lambda row: row.quality, lambda row: row.latency_share), key=lambda row: -row.latency_share
+    )
 
 
 def at_equal_latency(rows: Sequence[Row], share: float) -> dict[str, float]:
@@ -209,12 +218,17 @@ def table(rows: Sequence[Row], metric: str) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| `{row.path}` | {100 * row.quality:.1f} % | {100 * row.held_out:.1f} % | {row.macs / 1e9:.3f} | "
+        f"| `{shortened(row.path)}` | {100 * row.quality:.1f} % | {100 * row.held_out:.1f} % | {row.macs / 1e9:.3f} | "
         f"{row.macs_share:.2f} | {row.latency_share:.2f} ({row.latency_high - row.latency_low:.2f}, {row.n}) | "
         f"{row.make_cpu_s:.2f} | {row.extra_mb:.1f} |"
         for row in rows
     ]
     return "\n".join(lines)
+
+
+def shortened(path: str) -> str:
+    """A path's id with its ranks counted rather than listed."""
+    return re.sub(r"lowrank=([0-9:,]+)", lambda match: f"lowrank={match[1].count(',') + 1} layers", path)
 
 
 def equal_table(rows: Sequence[Row], metric: str) -> str:

@@ -5,6 +5,7 @@ input's norm folded into it, say), whose own weights make the first of the two l
 keyed by them and not stored, being one product away.
 """
 
+import hashlib
 from functools import partial
 from typing import NamedTuple
 
@@ -75,5 +76,8 @@ def _bias(factors: Factors, rank: int, module: nn.Module) -> Tensor:
 
 def _digest(module: nn.Module) -> str:
     """Tells a layer's weights from those of its other exact forms."""
-    parts = [matrix_of(module), bias_of(module)]
-    return "-".join(f"{torch.hash_tensor(part).item():016x}" for part in parts if part is not None)
+    digest = hashlib.sha256()
+    for part in (matrix_of(module), bias_of(module)):
+        if part is not None:
+            digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()[:32]

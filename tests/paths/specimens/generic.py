@@ -3,7 +3,8 @@
 import timm
 from torch import nn
 
-from tests.paths.specimens.masks import pruned
+from tests.paths.specimens.factored import of_low_rank
+from tests.paths.specimens.masks import heads_cut, mlp_cut, pruned
 from tests.paths.specimens.specimen import Specimen, seeded
 
 
@@ -30,15 +31,25 @@ def resnet10t_macs(height: int, width: int) -> int:
     return total + 512 * 7
 
 
+RESNET_SIZES = ((64, 64), (61, 99))
+RESNET_FRAMES = Specimen(
+    name="frames", make=lambda: make("resnet10t"), sizes=RESNET_SIZES, calibration_frames=4
+).calibration()
+
 SPECIMENS = (
     Specimen(
         name="resnet10t",
         make=lambda: make("resnet10t"),
-        sizes=((64, 64), (61, 99)),
+        sizes=RESNET_SIZES,
         exact=("lossless",),
-        masked={"prune=40%": pruned(40), "lossless+prune=20%": pruned(20)},
+        masked={
+            "prune=40%": pruned(40),
+            "lossless+prune=20%": pruned(20),
+            "lowrank=3:16,6:20": of_low_rank({3: 16, 6: 20}, RESNET_FRAMES),
+        },
         macs={"stock": resnet10t_macs, "lossless": resnet10t_macs},
-        others=("skip=0.0", "prune=60%+skip=0.0", "blocks=0", "size=48x64"),
+        others=("skip=0.0", "prune=60%+skip=0.0", "blocks=0", "size=48x64", "lossless+lowrank=3:16"),
+        calibration_frames=4,
     ),
     Specimen(
         name="mobilenetv3",
@@ -47,6 +58,14 @@ SPECIMENS = (
         exact=("lossless",),
         masked={"prune=50%": pruned(50)},
         others=("lossless+skip=0.0", "size=75%"),
+    ),
+    Specimen(
+        name="mobilevit",
+        make=lambda: make("mobilevit_xxs"),
+        sizes=((64, 64), (96, 64)),
+        exact=("lossless",),
+        masked={"heads=60%": heads_cut(60), "mlp=50%": mlp_cut(50)},
+        others=("lossless+skip=2.0+heads=70%+mlp=70%",),
     ),
     Specimen(
         name="convnext-timm",
