@@ -104,6 +104,10 @@ class DerivedTensors:
                 self._tensors[key] = make().detach().clone(memory_format=torch.contiguous_format)
         return self._tensors[key]
 
+    def has(self, key: str) -> bool:
+        """Whether the tensor of `key` was made or given."""
+        return key in self._tensors
+
     def tensors(self) -> dict[str, Tensor]:
         """All tensors made or given so far."""
         return dict(self._tensors)

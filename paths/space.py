@@ -11,6 +11,7 @@ from gearshift.errors import SpecError
 from gearshift.paths.build import PathFactory
 from gearshift.paths.cost import count_macs
 from gearshift.paths.knobs import Knob
+from gearshift.paths.lowrank.targets import NoiseTarget
 from gearshift.paths.pruning.targets import Cost, Target, ratio_for
 from gearshift.paths.search import Effort
 from gearshift.paths.transforms import Prune, read_transform
@@ -24,8 +25,8 @@ class Space(BaseModel):
     Attributes:
         blocks: Whether transformer blocks may be skipped.
         subnet, heads, mlp, prune, lowrank, merge, fuse, decoder, size: Settings from mild to strong, written as in a
-            path's id. `prune` also takes targets, such as `macs:60%`, `latency:50%`, `energy:70%` of the base path's:
-            see `resolve_targets`.
+            path's id. `prune` also takes targets, such as `macs:60%`, `latency:50%`, `energy:70%` of the base path's,
+            and `lowrank` such as `falor:5%` or `lockd:5%` of noise in the answers: see `resolve_targets`.
         floor: Share of the exact path's quality below which nothing is kept.
         keep: Paths kept in the end.
         recombined: Combinations measured in the last step.
@@ -61,6 +62,8 @@ class Space(BaseModel):
             for text in texts or ():
                 if info.field_name == "prune" and Target.is_one(text):
                     Target.read(text)
+                elif info.field_name == "lowrank" and NoiseTarget.is_one(text):
+                    NoiseTarget.read(text)
                 else:
                     read_transform(str(info.field_name), text)
         except SpecError as error:  # as a value error, so that file and key are named
@@ -114,7 +117,9 @@ def resolve_targets(
     timer: Cost | None = None,
     meter: Cost | None = None,
 ) -> Space:
-    """A space whose targets of `prune` have become percentages; they are shares of the first exact path's cost.
+    """A space whose targets have become settings: percentages to prune, ranks.
+
+    Targets of pruning are shares of the first exact path's cost.
 
     Args:
         space: Its other settings stay.
@@ -127,6 +132,7 @@ def resolve_targets(
         PathRefusedError: A target that cannot be reached, or a model that cannot be pruned.
         SpecError: A target of a latency or an energy that nothing here measures.
     """
+    space = _ranked(space, factory)
     if not any(Target.is_one(text) for text in space.prune or ()):
         return space
     base = factory.family.base(factory.stock)[0]
@@ -144,3 +150,17 @@ def resolve_targets(
 
     percents = sorted({resolved(text) for text in space.prune or ()})
     return space.model_copy(update={"prune": [f"{percent}%" for percent in percents]})
+
+
+def _ranked(space: Space, factory: PathFactory) -> Space:
+    """With ranks in place of targets of noise."""
+    if not any(NoiseTarget.is_one(text) for text in space.lowrank or ()):
+        return space
+    anatomy = factory.family.anatomy(factory.stock)
+    texts = [
+        NoiseTarget.read(text).resolved(factory.stock, anatomy, factory.derived).value()
+        if NoiseTarget.is_one(text)
+        else text
+        for text in space.lowrank or ()
+    ]
+    return space.model_copy(update={"lowrank": list(dict.fromkeys(texts))})

@@ -79,5 +79,5 @@ def _digest(module: nn.Module) -> str:
     digest = hashlib.sha256()
     for part in (matrix_of(module), bias_of(module)):
         if part is not None:
-            digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+            digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:32]

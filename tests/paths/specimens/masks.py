@@ -3,6 +3,7 @@
 A head is cut where its columns of the output projection are 0, a hidden channel where its column of the second map is.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,12 +43,37 @@ def mlp_cut(percent: int, frames: Sequence[Tensor] = ()) -> Mask:
             step = 8 if hidden < 512 else 16 if hidden < 2048 else 32
             choices = [hidden, *range(hidden - hidden % step, 0, -step)]  # of two as near, the larger
             kept = min(choices, key=lambda count, wanted=hidden * percent / 100: abs(count - wanted))  # type: ignore[misc]
-            worst_first = sorted(range(hidden), key=importance.__getitem__)
-            with torch.no_grad():
-                model.get_submodule(site.reduce).weight[:, worst_first[: hidden - kept]] = 0
+            worst = sorted(range(hidden), key=importance.__getitem__)[: hidden - kept]
+            constant = torch.zeros(hidden)
+            if frames:
+                features, _ = passed(model, site.reduce, frames)
+                constant = channels_last(model, site, features).mean(0)
+            silence(model.get_submodule(site.reduce), worst, constant)
         return model
 
     return mask
+
+
+def silence(reduce: nn.Module, channels: Sequence[int], constant: Tensor) -> None:
+    """Let a map read a constant for some of its input channels."""
+
+    def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        features = inputs[0].clone()
+        for channel in channels:
+            if isinstance(reduce, nn.Conv2d):
+                features[:, channel] = constant[channel]
+            else:
+                features[..., channel] = constant[channel]
+        return (features, *inputs[1:])
+
+    reduce.register_forward_pre_hook(hook)
+
+
+def channels_last(model: Any, site: Any, features: Tensor) -> Tensor:
+    """What enters a map, as `(positions, hidden)`."""
+    weight = model.get_submodule(site.reduce).weight
+    features = features.movedim(1, -1) if weight.ndim == 4 else features
+    return features.reshape(-1, weight.shape[1])
 
 
 def pruned(percent: int) -> Mask:
@@ -83,14 +109,14 @@ def kept_heads(model: Any, anatomy: Anatomy, percent: int, frames: Sequence[Tens
 
 @torch.no_grad()
 def head_importance(model: Any, site: Any, frames: Sequence[Tensor] = ()) -> list[float]:
-    """Share of each head in the square of its attention's output; of the weights' squares without frames."""
+    """Mean square of the loss's slope along each head, by central differences; without frames, share of squared weights.
+
+    The loss is the cross-entropy with the model's own answers.
+    """
     weight = model.get_submodule(site.output).weight.double()
     columns = [weight[:, head * site.head_dim : (head + 1) * site.head_dim] for head in range(site.heads)]
     if frames:
-        features, outputs = passed(model, site.output, frames)
-        parts = features.reshape(-1, site.heads, site.head_dim)
-        whole = float(outputs.square().sum())
-        return [float((parts[:, head] @ columns[head].T).square().sum()) / whole for head in range(site.heads)]
+        return [slope_of(model, site, head, frames) for head in range(site.heads)]
     values = []
     for head in range(site.heads):
         rows = 0.0
@@ -102,15 +128,41 @@ def head_importance(model: Any, site: Any, frames: Sequence[Tensor] = ()) -> lis
 
 
 @torch.no_grad()
+def slope_of(model: Any, site: Any, head: int, frames: Sequence[Tensor], step: float = 1e-4) -> float:
+    """Mean square, over frames, of the loss's derivative by a factor on one head's output."""
+    double = copy.deepcopy(model).double()
+    factor = torch.ones(site.heads * site.head_dim, dtype=torch.float64)
+    double.get_submodule(site.output).register_forward_pre_hook(lambda _, inputs: (inputs[0] * factor, *inputs[1:]))
+    part = slice(head * site.head_dim, (head + 1) * site.head_dim)
+
+    def loss(value: float, frame: Tensor, answer: Tensor) -> float:
+        factor[part] = value
+        scores = scores_of(double(frame.double()))
+        factor[part] = 1.0
+        return float(torch.nn.functional.cross_entropy(scores, answer))
+
+    total = 0.0
+    for frame in frames:
+        answer = scores_of(double(frame.double())).argmax(1)
+        total += ((loss(1 + step, frame, answer) - loss(1 - step, frame, answer)) / (2 * step)) ** 2
+    return total / len(frames)
+
+
+def scores_of(output: Any) -> Tensor:
+    """Logits with the classes along axis 1."""
+    logits: Tensor = output if isinstance(output, Tensor) else output.logits
+    return logits.flatten(0, 1) if logits.ndim == 3 else logits
+
+
+@torch.no_grad()
 def channel_importance(model: Any, site: Any, frames: Sequence[Tensor] = ()) -> list[float]:
-    """What each hidden channel adds to the output, squared: expected with frames, else a bound from the weights."""
+    """Variance of what each hidden channel adds to the output; a bound from the weights without frames."""
     after = model.get_submodule(site.reduce).weight.double()
     columns = [float(after[:, channel].square().sum()) for channel in range(after.shape[1])]
     if frames:
         features, _ = passed(model, site.reduce, frames)
-        features = features.movedim(1, -1) if after.ndim == 4 else features
-        squares = features.reshape(-1, after.shape[1]).square().mean(dim=0).tolist()
-        return [square * column for square, column in zip(squares, columns, strict=True)]
+        variances = channels_last(model, site, features).var(dim=0, correction=0).tolist()
+        return [variance * column for variance, column in zip(variances, columns, strict=True)]
     before = model.get_submodule(site.expand).weight.double()
     return [float(before[channel].square().sum()) * column for channel, column in enumerate(columns)]
 
