@@ -33,8 +33,8 @@ def head_importances(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors
 def channel_importances(model: nn.Module, anatomy: Anatomy, derived: DerivedTensors) -> list[Tensor]:
     """Importance of every hidden channel `(hidden,)` of every feed-forward part, in the anatomy's order.
 
-    With calibration frames: the variance of what a channel adds to the output, `Var[a] |w_out|^2` (its mean is not lost:
-    see `channel_means`). Without: the product of the squared norms of its weights before and after.
+    With calibration frames: the variance of what a channel adds to the output, `Var[a] |w_out|^2` (its mean is not
+    lost: see `channel_means`). Without: the product of the squared norms of its weights before and after.
     """
     keys = [f"importance/mlp/{site.reduce}" for site in anatomy.mlps]
     make = _measured_channels if derived.calibration else _channels_by_magnitude

@@ -14,7 +14,9 @@ from gearshift.paths.lowrank.basis import derive_bases, energies_of, lost_share
 from gearshift.paths.lowrank.choose import carried_out, choose_ranks, falor, lowrank_knob, measured_noise
 from gearshift.paths.lowrank.layer import Layer
 from gearshift.paths.lowrank.lockd import lockd
+from gearshift.paths.lowrank.targets import NoiseTarget
 from gearshift.paths.sharing import DerivedTensors, extra_bytes
+from gearshift.paths.space import Space, resolve_targets
 from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import LowRank
 from tests.paths.conftest import small_segformer
@@ -256,3 +258,29 @@ def test_the_published_code_finds_the_same_layer() -> None:
     rank = theirs[0].weight.shape[0]
     ours = carried_out(net, Anatomy(linears=("0",)), DerivedTensors(calibration=[rows]), LowRank(((0, int(rank)),)))
     torch.testing.assert_close(ours(rows), theirs(rows), rtol=0, atol=1e-5)
+
+
+def test_a_space_with_a_target_of_noise_becomes_one_of_ranks() -> None:
+    model = small_segformer()
+    generator = torch.Generator().manual_seed(5)
+    drawn = [torch.randn(1, 3, 64, 64, generator=generator) for _ in range(4)]
+    factory = PathFactory(model, calibration=drawn)
+    space = resolve_targets(Space(lowrank=["falor:30%", "0:4"], keep=5), factory, drawn[0])
+    assert space.keep == 5
+    assert space.lowrank is not None
+    found, given = (LowRank.read(text) for text in space.lowrank)
+    assert given == LowRank(((0, 4),))
+    assert measured_noise(model, factory.family.anatomy(model), factory.derived, found) <= 0.3
+    assert [knob.name for knob in space.knobs([])] == ["lowrank"]
+
+
+@pytest.mark.parametrize("text", ["falor:0%", "falor:100%", "svd:5%", "5%", "falor:%"])
+def test_a_target_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match='is no target; write "falor:5%" or "lockd:5%"'):
+        NoiseTarget.read(text)
+
+
+def test_a_target_that_no_rank_holds_is_refused() -> None:
+    net, derived = small_net(), DerivedTensors(calibration=frames())
+    with pytest.raises(PathRefusedError, match=r"keep the noise below 0.01% \(falor\)"):
+        NoiseTarget("falor", 0.01).resolved(net, Anatomy(linears=("5",)), derived)

@@ -17,10 +17,14 @@ from gearshift.paths.transforms import (
     ElasticSubnet,
     FoldedNorms,
     FuseChannels,
+    Heads,
     InputSize,
     Lossless,
+    LowRank,
     MergedProjections,
     MergedTokens,
+    Mlp,
+    Prune,
     Skip,
     Transform,
     read_transform,
@@ -28,6 +32,7 @@ from gearshift.paths.transforms import (
 
 counts = st.integers(0, 999_999)
 positive = st.integers(1, 999_999)
+shares = st.integers(1, 99)
 addresses = st.tuples(counts, counts)
 transforms: dict[str, st.SearchStrategy[Transform]] = {
     "lossless": st.just(Lossless()),
@@ -36,6 +41,14 @@ transforms: dict[str, st.SearchStrategy[Transform]] = {
     "blocks": st.lists(counts, min_size=1, max_size=6).map(lambda kept: Blocks(tuple(kept))),
     "skip": st.lists(addresses, min_size=1, max_size=6, unique=True).map(lambda found: Skip(tuple(found))),
     "subnet": st.integers(0, 2**32).map(lambda seed: ElasticSubnet(Subnet.sample(random.Random(seed)))),
+    "heads": shares.map(Heads),
+    "mlp": shares.map(Mlp),
+    "prune": shares.map(Prune),
+    "lowrank": st.builds(
+        lambda ranks, distilled: LowRank(tuple(ranks.items()), distilled),
+        st.dictionaries(counts, positive, min_size=1, max_size=6),
+        st.booleans(),
+    ),
     "merge": positive.map(MergedTokens),
     "fuse": positive.map(FuseChannels),
     "decoder": positive.map(DecoderChannels),
@@ -155,6 +168,13 @@ def test_ids_are_canonical(text: str, canonical: str) -> None:
         ("size=0x512", "size needs a height and a width of at least 1, got 0x512"),
         ("size=0%", "size=0% is out of range; allowed are 1% to 400%"),
         ("size=401%", "size=401% is out of range; allowed are 1% to 400%"),
+        ("heads=0%", "heads=0% is out of range; allowed are 1% to 99%"),
+        ("mlp=75", 'mlp="75" is no percentage; write, e.g., "mlp=75%"'),
+        ("prune=100%", "prune=100% is out of range; allowed are 1% to 99%"),
+        ("merge=0", "merge=0 must be at least 1 token per block"),
+        ("lowrank=3", 'lowrank="3" is not a list of layer:rank; write, e.g., "lowrank=3:48,7:40"'),
+        ("lowrank=3:0", "needs layers counted from 0 and ranks of at least 1"),
+        ("norms=1", '"norms" takes no value'),
         (f"fuse={'9' * 5000}", "is not a number of channels"),
     ],
 )
@@ -192,8 +212,8 @@ def test_json_of_another_shape_is_refused(entry: dict[str, str | None]) -> None:
 
 
 def test_json_with_an_unknown_transform_is_refused() -> None:
-    with pytest.raises(SpecError, match='unknown transform "prune"; known: lossless'):
-        PathSpec.from_json([{"transform": "prune", "value": None}])
+    with pytest.raises(SpecError, match='unknown transform "frobnicate"; known: lossless'):
+        PathSpec.from_json([{"transform": "frobnicate", "value": None}])
 
 
 @given(st.integers(1, 4000), st.integers(1, 4000), st.integers(1, 400), st.integers(0, 400))

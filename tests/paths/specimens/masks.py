@@ -109,7 +109,7 @@ def kept_heads(model: Any, anatomy: Anatomy, percent: int, frames: Sequence[Tens
 
 @torch.no_grad()
 def head_importance(model: Any, site: Any, frames: Sequence[Tensor] = ()) -> list[float]:
-    """Mean square of the loss's slope along each head, by central differences; without frames, share of squared weights.
+    """Mean square of the loss's slope along each head, by central differences; without frames, by squared weights.
 
     The loss is the cross-entropy with the model's own answers.
     """
