@@ -96,19 +96,21 @@ class LeanAttention(nn.Module):
         plain = isinstance(query_norm, nn.Identity) and isinstance(key_norm, nn.Identity)
         self._short = plain and projections.parted
 
-    def forward(self, tokens: Tensor, sizes: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, tokens: Tensor, sizes: Tensor | None, *, with_keys: bool) -> tuple[Tensor, Tensor | None]:
         """Attend from every token.
 
         Args:
             tokens: `(B, N, C)`.
             sizes: `(B, N, 1)`, how many patches a token stands for: attention is proportional to it (equation 1 of
                 the token merging paper). None where each stands for one.
+            with_keys: Whether keys are wanted.
 
         Returns:
-            Results `(B, N, C)` and the keys' mean over heads `(B, N, head_dim)`, by which alike tokens are told.
+            Results `(B, N, C)` and, where asked for, the keys' mean over heads `(B, N, head_dim)`, by which alike
+            tokens are told.
         """
         query, key, value = self._heads(tokens)
-        return self._merged(self._attend(query, key, value, sizes)), key.mean(dim=1)
+        return self._merged(self._attend(query, key, value, sizes)), key.mean(dim=1) if with_keys else None
 
     def read(self, tokens: Tensor, reads: slice, sizes: Tensor | None) -> Tensor:
         """Attend from the tokens of `reads` alone, to all: `(B, R, C)`."""

@@ -1,5 +1,6 @@
 """A pre-norm transformer block over the stock modules, as in evaluation: without dropout and stochastic depth."""
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,11 +23,11 @@ class LeanBlock(nn.Module):
 
     def forward(self, tokens: Tokens, merging: Merging | None) -> Tokens:
         """Run every token; alike ones are merged between attention and MLP."""
-        attended, keys = self.attention(self.norm1(tokens.values), tokens.sizes)
-        tokens = Tokens(tokens.values + self.scale1(attended), tokens.sizes, tokens.places)
-        if merging is not None:
+        attended, keys = self.attention(self.norm1(tokens.values), tokens.sizes, with_keys=merging is not None)
+        tokens = replace(tokens, values=tokens.values + self.scale1(attended))
+        if merging is not None and keys is not None:
             tokens = merging(tokens, keys)
-        return Tokens(self._mixed(tokens.values), tokens.sizes, tokens.places)
+        return replace(tokens, values=self._mixed(tokens.values))
 
     def read(self, tokens: Tokens, reads: slice) -> Tensor:
         """Run the tokens of `reads` alone: `(B, R, C)`."""

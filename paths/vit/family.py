@@ -24,8 +24,8 @@ from gearshift.paths.vit.readout import answer_of, readout_of, segment_readout
 from gearshift.paths.vit.rewrites import fold_norms, merge_projections
 from gearshift.paths.vit.sizes import at_any_size, check_frame, sizes_knob
 
-MERGED_TOKENS = (4, 8, 12, 16)
-"""Tokens merged in each block, mild to strong."""
+MERGED_PERCENT = (2, 4, 6, 8)
+"""Share of a frame's tokens merged in each block, mild to strong."""
 
 
 class VitFamily(Family):
@@ -103,7 +103,7 @@ class VitFamily(Family):
     def knobs(self, stock: Any, derived: DerivedTensors) -> list[Knob]:
         """Blocks, heads, hidden channels, ranks, merged tokens where the lossless form is admitted, sizes."""
         admitted = self.base(stock) != [PathSpec()]
-        merge = [Knob("merge", tuple(MergedTokens(count) for count in MERGED_TOKENS))] if admitted else []
+        merge = [Knob("merge", tuple(MergedTokens(percent=percent) for percent in MERGED_PERCENT))] if admitted else []
         return [*structural_knobs(stock, self.anatomy(stock), derived), *merge, sizes_knob(stock)]
 
     def check_input(self, stock: Any, height: int, width: int) -> None:
@@ -149,7 +149,7 @@ def _merging(spec: PathSpec, prefix: int, *, reads_all: bool, blocks: int) -> Me
         return None
     if blocks < (1 if reads_all else 2):
         raise PathRefusedError(f"merge={setting.value()} changes nothing: no block runs on merged tokens")
-    return Merging(count=setting.tokens, prefix=prefix, placed=reads_all)
+    return Merging(count=setting.count, prefix=prefix, placed=reads_all)
 
 
 def _classes(model: Any) -> int:

@@ -7,6 +7,7 @@ stay keep their order in models without a class token too, and that sums are mat
 bits every time on every device.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,11 +24,13 @@ class Tokens:
         sizes: `(B, N, 1)`, how many patches each stands for; None where each stands for one.
         places: `(B, N_0)`, which token each of the first ones has become part of; None where each is still itself, or
             where nobody will ask.
+        first: How many there were before the first block; None where there are as many still.
     """
 
     values: Tensor
     sizes: Tensor | None = None
     places: Tensor | None = None
+    first: int | None = None
 
     def every(self) -> Tensor:
         """A value for each of the first tokens: that of the token it has become part of. `(B, N_0, C)`."""
@@ -41,32 +44,35 @@ class Merging:
     """How tokens are merged in each block.
 
     Attributes:
-        count: How many at most; half of the tokens are the limit in any case.
+        count: How many at most, from the number of tokens before the first block; half of the tokens are the limit in
+            any case.
         prefix: How many tokens at the front take no part.
         placed: Whether to remember which token became part of which.
     """
 
-    count: int
+    count: Callable[[int], int]
     prefix: int
     placed: bool
 
     def __call__(self, tokens: Tokens, keys: Tensor) -> Tokens:
         """Merge by the keys `(B, N, D)`."""
         length = keys.shape[1]
-        count = min(self.count, (length - self.prefix) // 2)
+        count = min(self.count(tokens.first or length), (length - self.prefix) // 2)
         if count < 1:
             return tokens
         even, odd = self.prefix + self.prefix % 2, self.prefix + 1 - self.prefix % 2
-        stay, move, target = _match(keys[:, even::2], keys[:, odd::2], count)
+        directions = F.normalize(keys, dim=-1)
+        stay, move, target = _match(directions[:, even::2], directions[:, odd::2], count)
         sizes = tokens.values.new_ones(*keys.shape[:2], 1) if tokens.sizes is None else tokens.sizes
         weighted = torch.cat([tokens.values * sizes, sizes], dim=2)
         proposing, receiving = weighted[:, even::2], weighted[:, odd::2]
-        chosen = F.one_hot(target, receiving.shape[1]).transpose(1, 2).to(weighted.dtype)
-        sums = receiving + chosen @ _taken(proposing, move)
+        receivers = torch.arange(receiving.shape[1], device=target.device)
+        chosen = (receivers[:, None] == target[:, None]).to(weighted.dtype)
+        sums = torch.baddbmm(receiving, chosen, _taken(proposing, move))
         merged = torch.cat([weighted[:, : self.prefix], _taken(proposing, stay), sums], dim=1)
         values, sizes = merged[..., :-1], merged[..., -1:]
         places = self._placed(tokens.places, length, even, odd, stay, move, target) if self.placed else None
-        return Tokens(values / sizes, sizes, places)
+        return Tokens(values / sizes, sizes, places, tokens.first or length)
 
     def _placed(
         self, before: Tensor | None, length: int, even: int, odd: int, stay: Tensor, move: Tensor, target: Tensor
@@ -81,8 +87,8 @@ class Merging:
 
 
 def _match(even: Tensor, odd: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Which even tokens stay, which move, and the odd ones they move to: indices `(B, ...)`."""
-    likeness = F.normalize(even, dim=-1) @ F.normalize(odd, dim=-1).transpose(1, 2)
+    """Which even tokens stay, which move, and the odd ones they move to: indices `(B, ...)`, from unit vectors."""
+    likeness = even @ odd.transpose(1, 2)
     best, partner = likeness.max(dim=-1)
     order = best.argsort(dim=-1, descending=True, stable=True)
     move = order[:, :count]

@@ -11,12 +11,15 @@ from typing import Any
 from torch import nn
 
 from gearshift.errors import InputError
-from gearshift.paths.knobs import SIZES_PERCENT, Knob, size_knob
+from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.spec import PathSpec
 from gearshift.paths.transforms import InputSize
 from gearshift.paths.vit.embedding import embedding_of
 from gearshift.paths.vit.faults import check_patches
 from gearshift.paths.vit.layout import SEGMENTER, class_of, frame_size, layout_of, patch_size
+
+FINE_PERCENT = (93, 86, 79, 71, 64, 57, 50, 43, 36)
+"""Where sizes are named one by one: steps of a patch for the usual 14 by 14 patches."""
 
 
 def check_frame(stock: Any, spec: PathSpec, height: int, width: int) -> None:
@@ -85,7 +88,7 @@ def sizes_knob(stock: Any) -> Knob:
     height, width = own or frame_size(stock)
     smaller = [
         (_patches(height, percent, patch_size(stock)[0]), _patches(width, percent, patch_size(stock)[1]))
-        for percent in SIZES_PERCENT
+        for percent in FINE_PERCENT
     ]
     return Knob("size", _distinct([pair for pair in smaller if pair != (height, width)]))
 

@@ -49,7 +49,7 @@ transforms: dict[str, st.SearchStrategy[Transform]] = {
         st.dictionaries(counts, positive, min_size=1, max_size=6),
         st.booleans(),
     ),
-    "merge": positive.map(MergedTokens),
+    "merge": st.one_of(positive.map(MergedTokens), st.builds(MergedTokens, percent=st.integers(1, 50))),
     "fuse": positive.map(FuseChannels),
     "decoder": positive.map(DecoderChannels),
     "size": st.one_of(

@@ -30,7 +30,7 @@ def drawn(length: int, batch: int = 2, seed: int = 0) -> tuple[Tokens, Tensor]:
 def test_whatever_is_merged_nothing_is_lost(prefix: int, patches: int, count: int, rounds: int, seed: int) -> None:
     """Sizes count the first tokens, sums are kept, prefix tokens stay alone, each first token knows where it went."""
     first, _ = drawn(prefix + patches, seed=seed)
-    merging, tokens = Merging(count=count, prefix=prefix, placed=True), first
+    merging, tokens = Merging(count=lambda _: count, prefix=prefix, placed=True), first
     for number in range(rounds):
         before = tokens.values.shape[1]
         _, keys = drawn(before, seed=seed + number + 1)
@@ -55,9 +55,9 @@ def test_the_most_alike_pairs_are_merged() -> None:
     keys[2] = keys[5] + 0.1 * keys[6]
     keys[4] = keys[1] + 0.2 * keys[6]
     values = torch.arange(7).double()[None, :, None]
-    one = Merging(count=1, prefix=1, placed=True)(Tokens(values), keys[None])
+    one = Merging(count=lambda _: 1, prefix=1, placed=True)(Tokens(values), keys[None])
     assert one.values.flatten().tolist() == [0, 4, 6, 1, 3, 3.5]
-    two = Merging(count=2, prefix=1, placed=True)(Tokens(values), keys[None])
+    two = Merging(count=lambda _: 2, prefix=1, placed=True)(Tokens(values), keys[None])
     assert two.values.flatten().tolist() == [0, 6, 2.5, 3, 3.5]
     assert two.every().flatten().tolist() == [0, 2.5, 3.5, 3, 2.5, 3.5, 6]
 
@@ -68,7 +68,7 @@ def test_merging_leaves_one_patch_in_the_end() -> None:
         tokens, _ = drawn(prefix + 9)
         lengths = []
         for number in range(6):
-            tokens = Merging(count=1000, prefix=prefix, placed=False)(
+            tokens = Merging(count=lambda _: 1000, prefix=prefix, placed=False)(
                 tokens, drawn(tokens.values.shape[1], seed=number)[1]
             )
             lengths.append(tokens.values.shape[1] - prefix)
@@ -95,7 +95,9 @@ def test_merging_needs_the_lossless_forward_and_something_to_gain() -> None:
 def test_the_setting_reads_back_and_refuses_nonsense() -> None:
     assert PathSpec.parse("merge=8+lossless").id == "lossless+merge=8"
     assert MergedTokens.read("12") == MergedTokens(12)
-    for text in ("", "0", "-3", "50%", "1.5"):
+    assert MergedTokens.read("6%") == MergedTokens(percent=6)
+    assert [MergedTokens(percent=6).count(length) for length in (197, 101, 3)] == [12, 6, 1]
+    for text in ("", "0", "-3", "51%", "0%", "1.5"):
         with pytest.raises(SpecError, match="merge="):
             PathSpec.parse(f"merge={text}")
 

@@ -257,6 +257,9 @@ SPECIMENS = (
             "lossless+size=24x48": lambda height, width: lossless_macs(patches(24, 48), 1, 4),
             "lossless+merge=3": lambda height, width: merge_macs(patches(height, width), 3),
             "lossless+merge=100": lambda height, width: merge_macs(patches(height, width), 100),
+            "lossless+merge=20%": lambda height, width: merge_macs(
+                patches(height, width), round((patches(height, width) + 1) * 0.2)
+            ),
         },
         others=(
             "lossless+norms+prune=40%+merge=2",
