@@ -9,8 +9,8 @@
 A family (`family.py`; `segformer`, `vit`, `swin`, `upernet`, `convnext`, `detr`, `ofa`, and `generic` for all others)
 knows the names inside its stock models. Transforms (`transforms`) are the kinds of change; those that know no family
 change what an `anatomy` names (`cutting`, `importance`, `pruning`, `lowrank` carry them out). `search` turns the knobs
-that a family offers (`knobs`, `structural`, `space`); `tasks`, `judge` and `quality` say what a path gives up, `cost` what
-it costs, `frontier` which are worth keeping, and `make` writes it all down. `data` holds the frames to judge on.
+that a family offers (`knobs`, `structural`, `space`); `tasks`, `judge` and `quality` say what a path gives up, `cost`
+what it costs, `frontier` which are worth keeping, and `make` writes it all down. `data` holds the frames to judge on.
 """
 
 from gearshift.paths.build import Path, PathFactory, build_path

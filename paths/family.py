@@ -46,6 +46,8 @@ class Family(ABC):
     name: ClassVar[str]
     own: ClassVar[tuple[str, ...]] = ()
     """Names of the transforms that this family itself carries out; structural ones and sizes come by themselves."""
+    calibration_frames: ClassVar[int] = 256
+    """Frames that its transforms make good use of, at most."""
 
     @abstractmethod
     def matches(self, module: nn.Module) -> bool:

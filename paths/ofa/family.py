@@ -30,6 +30,7 @@ class OnceForAllFamily(Family):
 
     name = "ofa"
     own = ("lossless", "subnet")
+    calibration_frames = IMAGES
 
     def matches(self, module: nn.Module) -> bool:
         """Whether `module` is the supernet (one of its subnets has nothing left to choose)."""

@@ -60,8 +60,8 @@ class Build:
     """Judge on the first so many frames only."""
     calibration: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
     """Folder of images (labels are not read) for transforms that need some; not those that paths are judged on."""
-    calibration_limit: Annotated[int, tyro.conf.arg(metavar="FRAMES")] = 256
-    """Take the first so many of them only."""
+    calibration_limit: Annotated[int | None, tyro.conf.arg(metavar="FRAMES")] = None
+    """Take the first so many of them only; 256 if left out, 2000 for Once-for-All."""
     size: Annotated[str | None, tyro.conf.arg(metavar="HxW")] = None
     """Height x width of the rendered scenes, where --data is left out; 360x480, or the model's own, if left out."""
     space: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None
@@ -83,7 +83,7 @@ class Build:
         """Build it."""
         if self.size is not None:
             parse_size(self.size)
-        if self.calibration_limit < 1:
+        if self.calibration_limit is not None and self.calibration_limit < 1:
             raise InputError(f"--calibration-limit {self.calibration_limit} must be at least 1")
         if self.limit is not None and self.limit < 1:
             raise InputError(f"--limit {self.limit} must be at least 1")
@@ -141,7 +141,8 @@ class Build:
     def _calibration(self, model: LoadedModel, traits: Traits) -> list[Frame]:
         if self.calibration is None:
             return []
-        frames = self._source(model, traits, "unwanted").read(self.calibration, self.calibration_limit)
+        limit = self.calibration_limit or family_of(model.module).calibration_frames
+        frames = self._source(model, traits, "unwanted").read(self.calibration, limit)
         return [frame.unlabelled() for frame in frames]
 
     def _source(self, model: LoadedModel, traits: Traits, labels: str) -> FrameSource:

@@ -240,7 +240,8 @@ def test_build_then_bench(
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("segformer", 'unknown model "segformer"; write hf:NAME_OR_DIR'),
+        ("segformr", 'unknown model "segformr": it is no folder here, no architecture of timm, and none of'),
+        ("onnx:segformer", 'unknown model "onnx:segformer"; write hf:NAME_OR_DIR'),
         ("", 'unknown model ""'),
         ("timm:resnet5000", 'timm has no architecture "resnet5000"'),
         ("config:segformer-b6", 'no model description "segformer-b6"; did you mean'),
@@ -430,6 +431,8 @@ def test_profile_of_what_does_not_fit(arguments: tuple[str, ...], said: str, ref
     ("arguments", "said"),
     [
         (("--limit", "0"), "--limit 0 must be at least 1"),
+        (("--calibration-limit", "0"), "--calibration-limit 0 must be at least 1"),
+        (("--calibration", "no-such-folder"), "data folder no-such-folder does not exist"),
         (("--size", "x"), '--size "x" is not height x width'),
         (("--space", "no-such-file.yaml"), "cannot read no-such-file.yaml"),
     ],
