@@ -28,7 +28,7 @@ from gearshift.files import write_text
 from gearshift.paths.build import PathFactory
 from gearshift.paths.cost import count_macs
 from gearshift.paths.data import Frame
-from gearshift.paths.frontier import pareto
+from gearshift.paths.frontier import pareto, spread_out
 from gearshift.paths.journal import Journal
 from gearshift.paths.judge import Judge
 from gearshift.paths.knobs import turn
@@ -85,6 +85,7 @@ class Bench:
         self.base = self._fastest()
         self.base_path = self.factory.build(self.base)
         self.base_macs = count_macs(self.base_path, self.pixels)
+        self.exact_quality = self.judged(self.base_path)[0].value
 
     def fresh(self) -> PathFactory:
         """A factory that has derived nothing yet."""
@@ -181,22 +182,32 @@ def alone(bench: Bench) -> list[Row]:
     return rows
 
 
-def searched(bench: Bench, space: Space) -> list[Row]:
-    """The frontier that the search finds, measured again on all frames; what is beaten there is left out."""
+def searched(bench: Bench, space: Space, journal_file: Path) -> list[Row]:
+    """What the search measured and is not beaten in quality by a path of less latency *and* fewer operations.
+
+    Measured again on all frames; what is beaten there is left out.
+    """
     judge = Judge(bench.loaded.module, bench.frames, prepare=bench.prepare)
     search = Search(
         bench.factory,
         judge,
         bench.pixels,
         replace(space.effort(len(bench.frames)), judge_every=JUDGE_EVERY, timing_rounds=bench.rounds),
-        Journal(None, ""),
+        Journal(journal_file, str(len(bench.frames))),
         knobs=space.knobs(bench.factory.family.knobs(bench.loaded.module, bench.factory.derived)),
         progress=lambda line: print(f"  {line}", flush=True),
     )
-    rows = [bench.row(candidate.spec, "frontier") for candidate in search.run()]
-    return sorted(
-        pareto(rows, lambda row: row.quality, lambda row: row.latency_share), key=lambda row: -row.latency_share
-    )
+    found = [candidate.spec for candidate in search.run()]
+    measured = [json.loads(line) for line in journal_file.read_text(encoding="utf-8").splitlines()]
+    tried = [entry for entry in measured if "path" in entry and entry["quality"] >= space.floor * bench.exact_quality]
+    for entry in tried:
+        entry["macs"] = count_macs(bench.factory.build(PathSpec.parse(entry["path"])), bench.pixels)
+    kept = pareto(tried, lambda e: e["quality"], lambda e: e["latency_ratio"], lambda e: e["macs"])
+    kept = spread_out(sorted(kept, key=lambda e: -e["macs"]), lambda e: e["macs"], space.keep)
+    specs = dict.fromkeys([*found, *(PathSpec.parse(entry["path"]) for entry in kept)])
+    rows = [bench.row(spec, "frontier") for spec in specs]
+    best = pareto(rows, lambda row: row.quality, lambda row: row.latency_share, lambda row: row.macs)
+    return sorted(best, key=lambda row: -row.latency_share)
 
 
 def at_equal_latency(rows: Sequence[Row], share: float) -> dict[str, float]:
@@ -262,15 +273,19 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, required=True, help="folder for frontier.json, frontier.md and frontier.svg"
     )
+    parser.add_argument("--part", choices=("both", "alone", "search"), default="both")
     options = parser.parse_args()
     loaded = load_model(options.model)
+    options.out.mkdir(parents=True, exist_ok=True)
     bench = Bench(loaded, _frames(loaded, options), options.rounds)
     metric = bench.task.metric or ""
     where = f"{identify(torch.device('cpu')).describe()}, {torch.get_num_threads()} threads"
     print(f"{where}; {versions()}; {len(bench.frames)} frames, {len(bench.calibration)} of them calibrate")
-    single = alone(bench)
-    found = searched(bench, Space() if options.space is None else Space.read(options.space))
-    text = "\n\n".join([table(single, metric), equal_table(single, metric), table(found, metric)])
+    single = alone(bench) if options.part != "search" else []
+    space = Space() if options.space is None else Space.read(options.space)
+    found = searched(bench, space, options.out / "search.jsonl") if options.part != "alone" else []
+    parts = [table(single, metric), equal_table(single, metric)] if single else []
+    text = "\n\n".join([*parts, *([table(found, metric)] if found else [])])
     print(text)
     document: dict[str, Any] = {
         "model": options.model.partition("=")[0],

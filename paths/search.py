@@ -200,7 +200,7 @@ class Search:
             if index >= 0 and knob.settings[index] in self._alone:
                 alone = self._alone[knob.settings[index]]
                 quality -= self._start.quality - alone.quality
-                ratio *= min(alone.latency_ratio, 1.0)
+                ratio *= alone.latency_ratio
         return Candidate(spec=spec, quality=quality, latency_ratio=ratio)
 
     def _recombine(self) -> None:
