@@ -258,7 +258,7 @@ def plot(rows: Sequence[Row], metric: str, title: str) -> str:
     series = []
     for name in dict.fromkeys(row.transform for row in rows):
         points = sorted((row.latency_share, 100 * row.quality) for row in rows if row.transform == name)
-        series.append(Series(name=name, points=points, joined=name not in ("stock", "exact")))
+        series.append(Series(name=name, points=points, joined=name not in ("stock", "exact", "frontier")))
     return scatter(series, title=title, x="latency, exact path = 1", y=f"{metric}, %")
 
 
@@ -274,6 +274,7 @@ def main() -> None:
         "--out", type=Path, required=True, help="folder for frontier.json, frontier.md and frontier.svg"
     )
     parser.add_argument("--part", choices=("both", "alone", "search"), default="both")
+    parser.add_argument("--alone-from", type=Path, help="frontier.json of an earlier run, whose transforms to show too")
     options = parser.parse_args()
     loaded = load_model(options.model)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -281,7 +282,7 @@ def main() -> None:
     metric = bench.task.metric or ""
     where = f"{identify(torch.device('cpu')).describe()}, {torch.get_num_threads()} threads"
     print(f"{where}; {versions()}; {len(bench.frames)} frames, {len(bench.calibration)} of them calibrate")
-    single = alone(bench) if options.part != "search" else []
+    single = alone(bench) if options.part != "search" else _earlier(options.alone_from)
     space = Space() if options.space is None else Space.read(options.space)
     found = searched(bench, space, options.out / "search.jsonl") if options.part != "alone" else []
     parts = [table(single, metric), equal_table(single, metric)] if single else []
@@ -302,6 +303,12 @@ def main() -> None:
     write_text(options.out / "frontier.json", json.dumps(document, indent=1))
     write_text(options.out / "frontier.md", text + "\n")
     write_text(options.out / "frontier.svg", plot([*single, *found], metric, f"{document['model']}, {where}"))
+
+
+def _earlier(file: Path | None) -> list[Row]:
+    if file is None:
+        return []
+    return [Row(**row) for row in json.loads(file.read_text(encoding="utf-8"))["alone"]]
 
 
 def _frames(loaded: LoadedModel, options: argparse.Namespace) -> list[Frame]:

@@ -126,7 +126,8 @@ class Percent(Structural):
     def read(cls, text: str | None) -> Self:
         """Read a percentage."""
         if text is None or not (match := re.fullmatch(f"{NUMBER}%", text)):
-            raise SpecError(f'{cls.name}="{text or ""}" is no percentage; write, e.g., "{cls.name}=75%"')
+            hint = "; a target belongs in a space file, which turns it into one" if ":" in (text or "") else ""
+            raise SpecError(f'{cls.name}="{text or ""}" is no percentage; write, e.g., "{cls.name}=75%"{hint}')
         return cls(int(match[1]))
 
 

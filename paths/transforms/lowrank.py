@@ -54,7 +54,10 @@ class LowRank(Structural):
         """Read `layer:rank` pairs joined by commas, after `lockd:` for distilled ones."""
         pair = f"{NUMBER}:{NUMBER}"
         if text is None or not re.fullmatch(f"({DISTILLED})?{pair}(,{pair})*", text):
-            raise SpecError(f'lowrank="{text or ""}" is not a list of layer:rank; write, e.g., "lowrank=3:48,7:40"')
+            hint = "; a target belongs in a space file, which turns it into ranks" if (text or "").endswith("%") else ""
+            raise SpecError(
+                f'lowrank="{text or ""}" is not a list of layer:rank; write, e.g., "lowrank=3:48,7:40"{hint}'
+            )
         pairs = (pair.split(":") for pair in text.removeprefix(DISTILLED).split(","))
         return cls(tuple((int(layer), int(rank)) for layer, rank in pairs), text.startswith(DISTILLED))
 

@@ -94,15 +94,16 @@ class Build:
         model = self._model()
         family = family_of(model.module)
         traits = family.traits(model.module)
+        frames, name = self._frames(model, traits)
+        calibration = self._calibration(model, traits)
         if (missing := family.missing(model.module)) is not None:
             tell(missing)
-        frames, name = self._frames(model, traits)
         request = BuildRequest(
             model=model,
             frames=frames,
             data_name=name,
             effort=space.effort(len(frames)),
-            calibration=self._calibration(model, traits),
+            calibration=calibration,
             space=space,
             copy_checkpoint=self.copy_checkpoint,
             device=device,

@@ -174,6 +174,8 @@ def test_ids_are_canonical(text: str, canonical: str) -> None:
         ("merge=0", "merge=0 must be at least 1 token per block"),
         ("lowrank=3", 'lowrank="3" is not a list of layer:rank; write, e.g., "lowrank=3:48,7:40"'),
         ("lowrank=3:0", "needs layers counted from 0 and ranks of at least 1"),
+        ("prune=macs:80%", "a target belongs in a space file, which turns it into one"),
+        ("lowrank=falor:5%", "a target belongs in a space file, which turns it into ranks"),
         ("norms=1", '"norms" takes no value'),
         (f"fuse={'9' * 5000}", "is not a number of channels"),
     ],

@@ -1,4 +1,4 @@
-"""`runtime build`, `paths` and `bench` of other models than SegFormer: classifiers, detectors, those without a family."""
+"""`runtime build`, `paths` and `bench` of models other than SegFormer: classifiers, detectors, and the rest."""
 
 from collections.abc import Callable
 from pathlib import Path
