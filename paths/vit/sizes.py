@@ -37,8 +37,8 @@ def check_frame(stock: Any, spec: PathSpec, height: int, width: int) -> None:
             needed = f"{own[0]}x{own[1]}"
             raise InputError(
                 f"a frame of {height}x{width} does not fit: this model takes {needed} alone; resize frames, or use a "
-                f'path with "size={needed}" (which resizes them) or "lossless" (which resamples positions, for multiples '
-                f"of {patch_height}x{patch_width})"
+                f'path with "size={needed}" (which resizes them) or "lossless" (which resamples positions, for '
+                f"multiples of {patch_height}x{patch_width})"
             )
         return
     if not _pads(stock) and (height % patch_height or width % patch_width):

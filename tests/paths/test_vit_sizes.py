@@ -102,7 +102,7 @@ def test_a_frame_of_another_size_is_refused_with_the_size_and_the_option() -> No
     message = refused(path_of(model, "stock"), (256, 256))
     assert message == (
         "a frame of 256x256 does not fit: this model takes 224x224 alone; resize frames, or use a path with "
-        '"lossless" (which resamples positions) or "size=224x224" (which resizes frames)'
+        '"size=224x224" (which resizes them) or "lossless" (which resamples positions, for multiples of 16x16)'
     )
     for option in ("lossless", "size=224x224"):
         path = path_of(model, option)
