@@ -166,10 +166,11 @@ class Bench:
         return min(options, key=lambda spec: times[spec.id].min_ms)
 
 
-def alone(bench: Bench) -> list[Row]:
-    """Every setting of every knob on the exact path, and the stock model."""
+def alone(bench: Bench, space: Space) -> list[Row]:
+    """Every setting of every knob within the space on the exact path, and the stock model."""
     rows = [bench.row(PathSpec(), "stock"), bench.row(bench.base, "exact")]
-    knobs = bench.factory.family.knobs(bench.loaded.module, bench.factory.derived)
+    offered = bench.factory.family.knobs(bench.loaded.module, bench.factory.derived)
+    knobs = space.model_copy(update={"blocks": True}).knobs(offered)
     settings: list[Transform] = bench.ladder() if any(isinstance(k.settings[0], Skip) for k in knobs) else []
     settings += [setting for knob in knobs for setting in knob.settings if not isinstance(setting, Skip)]
     if "prune" in bench.factory.family.kinds(bench.loaded.module) and not any(k.name == "prune" for k in knobs):
@@ -282,8 +283,8 @@ def main() -> None:
     metric = bench.task.metric or ""
     where = f"{identify(torch.device('cpu')).describe()}, {torch.get_num_threads()} threads"
     print(f"{where}; {versions()}; {len(bench.frames)} frames, {len(bench.calibration)} of them calibrate")
-    single = alone(bench) if options.part != "search" else _earlier(options.alone_from)
     space = Space() if options.space is None else Space.read(options.space)
+    single = alone(bench, space) if options.part != "search" else _earlier(options.alone_from)
     found = searched(bench, space, options.out / "search.jsonl") if options.part != "alone" else []
     parts = [table(single, metric), equal_table(single, metric)] if single else []
     text = "\n\n".join([*parts, *([table(found, metric)] if found else [])])

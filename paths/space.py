@@ -81,8 +81,9 @@ class Space(BaseModel):
         Raises:
             SpecError: Nothing is left to turn.
         """
+        self.check(offered)
         kept, names = [], [knob.name for knob in offered]
-        listed = {name: texts for name in _LISTED if (texts := getattr(self, name)) is not None}
+        listed = self._settings()
         for knob in offered:
             if knob.name.startswith("block ") and not self.blocks:
                 continue
@@ -91,9 +92,26 @@ class Space(BaseModel):
             elif listed[knob.name]:
                 kept.append(_knob(knob.name, listed[knob.name]))
         kept += [_knob(name, texts) for name, texts in listed.items() if texts and name not in names]
-        if not kept:
-            raise SpecError("the path space is empty: it allows no knob; allow blocks, size or another")
         return kept
+
+    def check(self, offered: Sequence[Knob]) -> None:
+        """Refuse a space that leaves nothing to turn, before anything takes long.
+
+        Raises:
+            SpecError: It does.
+        """
+        listed = self._settings()
+        allowed = [
+            knob.name
+            for knob in offered
+            if listed.get(knob.name) != [] and (self.blocks or not knob.name.startswith("block "))
+        ]
+        if not allowed and not any(listed.values()):
+            raise SpecError("the path space is empty: it allows no knob; allow blocks, size or another")
+
+    def _settings(self) -> dict[str, list[str]]:
+        """What the space says itself, by kind."""
+        return {name: texts for name in _LISTED if (texts := getattr(self, name)) is not None}
 
     def effort(self, frames: int) -> Effort:
         """How hard to search with this many frames: about 40 of them judge each candidate."""

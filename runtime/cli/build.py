@@ -16,6 +16,7 @@ from gearshift.paths.data import IGNORE_INDEX, Frame, SceneStream
 from gearshift.paths.family import Traits
 from gearshift.paths.make import BuildRequest, make_bundle
 from gearshift.paths.models import LoadedModel, load_model
+from gearshift.paths.sharing import DerivedTensors
 from gearshift.paths.space import Space
 from gearshift.profiler.meters.discover import Kind
 from gearshift.runtime.cli.output import (
@@ -94,8 +95,9 @@ class Build:
         model = self._model()
         family = family_of(model.module)
         traits = family.traits(model.module)
-        frames, name = self._frames(model, traits)
+        space.check(family.knobs(model.module, DerivedTensors()))
         calibration = self._calibration(model, traits)
+        frames, name = self._frames(model, traits)
         if (missing := family.missing(model.module)) is not None:
             tell(missing)
         request = BuildRequest(

@@ -119,11 +119,11 @@ def test_b2_has_its_published_size() -> None:
     [
         ("config:segformer-b9", 'no model description "segformer-b9"; did you mean "segformer-b'),
         ("config:segformr-street", 'did you mean "segformer-street"?'),
-        ("config:xyz", 'no model description "xyz"; known: deformable-detr-resnet-50, detr-resnet-50'),
+        ("config:xyz", 'no model description "xyz"; known: convnext-tiny-upernet, deformable-detr-resnet-50'),
         ("segformr-b2", "it is no folder here, no architecture of timm, and none of"),
         ("segformr-b2", 'did you mean "segformer-b'),
         ("onnx:model", 'unknown model "onnx:model"; write hf:NAME_OR_DIR'),
-        ("config:", "or one word: deformable-detr-resnet-50"),
+        ("config:", "or one word: convnext-tiny-upernet"),
         ("timm:vit_tny_patch16_224", 'timm has no architecture "vit_tny_patch16_224"; did you mean "vit_t'),
         ("timm:", "timm:NAME"),
         ("hf:", "config:NAME"),

@@ -38,17 +38,14 @@ def mlp_cut(percent: int, frames: Sequence[Tensor] = ()) -> Mask:
     def mask(model: Any) -> nn.Module:
         anatomy = family_of(model).anatomy(model)
         importances = [channel_importance(model, site, frames) for site in anatomy.mlps]
-        for site, importance in zip(anatomy.mlps, importances, strict=True):
+        means = [channel_mean(model, site, frames) for site in anatomy.mlps]  # all before anything is silenced
+        for site, importance, mean in zip(anatomy.mlps, importances, means, strict=True):
             hidden = len(importance)
             step = 8 if hidden < 512 else 16 if hidden < 2048 else 32
             choices = [hidden, *range(hidden - hidden % step, 0, -step)]  # of two as near, the larger
             kept = min(choices, key=lambda count, wanted=hidden * percent / 100: abs(count - wanted))  # type: ignore[misc]
             worst = sorted(range(hidden), key=importance.__getitem__)[: hidden - kept]
-            constant = torch.zeros(hidden)
-            if frames:
-                features, _ = passed(model, site.reduce, frames)
-                constant = channels_last(model, site, features).mean(0)
-            silence(model.get_submodule(site.reduce), worst, constant)
+            silence(model.get_submodule(site.reduce), worst, mean)
         return model
 
     return mask
@@ -67,6 +64,13 @@ def silence(reduce: nn.Module, channels: Sequence[int], constant: Tensor) -> Non
         return (features, *inputs[1:])
 
     reduce.register_forward_pre_hook(hook)
+
+
+def channel_mean(model: Any, site: Any, frames: Sequence[Tensor]) -> Tensor:
+    """Mean of each hidden channel over the frames; 0 without frames."""
+    if not frames:
+        return torch.zeros(model.get_submodule(site.reduce).weight.shape[1])
+    return channels_last(model, site, passed(model, site.reduce, frames)[0]).mean(0)
 
 
 def channels_last(model: Any, site: Any, features: Tensor) -> Tensor:
