@@ -10,6 +10,7 @@ from torch import nn
 
 from gearshift.errors import InputError, ModelError, PathRefusedError
 from gearshift.paths.build import PathFactory, family_of
+from gearshift.paths.family import dtype_of
 from gearshift.paths.models import LoadedModel, load_model
 from gearshift.paths.spec import PathSpec
 from gearshift.profiler import Count, Profile, count, profile
@@ -209,7 +210,13 @@ def _lossless(factory: PathFactory, asked: str, shape: tuple[int, ...]) -> Lossl
         exact = factory.build(PathSpec.parse("lossless"))
     except PathRefusedError as error:
         return Lossless(reason=str(error))
-    macs = count(exact.inner, (torch.empty(shape, device="meta", dtype=factory.stock.dtype),), on_meta=True).macs
+    like = torch.empty(shape, device="meta", dtype=dtype_of(factory.stock))
+    try:
+        macs = count(exact.inner, (like,), on_meta=True).macs
+    except (RuntimeError, NotImplementedError):  # its course depends on values (DETR's): only a real pass counts it
+        place = next(factory.stock.parameters()).device
+        with torch.inference_mode():
+            macs = count(exact.inner, (torch.zeros(shape, device=place, dtype=like.dtype),)).macs
     return Lossless(macs=macs, path=None if applied else "lossless")
 
 
