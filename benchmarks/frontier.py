@@ -98,14 +98,14 @@ class Bench:
         made_s = time.process_time() - start
         path = self.factory.build(spec)
         everything, held_out = self.judged(path)
-        ratios = self.ratios(path)
+        ratios, macs = self.ratios(path), count_macs(path, self.pixels)
         row = Row(
             path=spec.id,
             transform=transform,
             quality=everything.value,
             held_out=held_out.value,
-            macs=count_macs(path, self.pixels),
-            macs_share=count_macs(path, self.pixels) / self.base_macs,
+            macs=macs,
+            macs_share=macs / self.base_macs,
             latency_share=float(np.median(ratios)),
             latency_low=float(np.percentile(ratios, 25)),
             latency_high=float(np.percentile(ratios, 75)),

@@ -5,6 +5,7 @@ exact forms and which knobs they have (`base`, `knobs`), and builds the module o
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gearshift.errors import PathRefusedError
+from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.anatomy import Anatomy
 from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.sharing import DerivedTensors
@@ -120,6 +121,13 @@ def restructure(model: nn.Module, anatomy: Anatomy, spec: PathSpec, derived: Der
     for transform in spec.transforms:
         if isinstance(transform, Structural):
             transform.apply(model, anatomy, derived)
+
+
+def refuse_asked(others: Mapping[str, Any], gives: str) -> None:
+    """Raise `InputError` where a lossless path is asked for more than it gives, such as a loss."""
+    asked = sorted(name for name, value in others.items() if value is not None and value is not False)
+    if asked:
+        raise InputError(f"a lossless path gives {gives}, not {asked[0]}; use the stock form")
 
 
 def resized(image: Tensor, size: tuple[int, int]) -> Tensor:

@@ -11,7 +11,7 @@ from transformers.models.segformer import modeling_segformer as stock_modules
 
 from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.anatomy import Anatomy, AttentionSite, MlpSite
-from gearshift.paths.family import Family, Traits, class_names, resized, restructure
+from gearshift.paths.family import Family, Traits, class_names, refuse_asked, resized, restructure
 from gearshift.paths.knobs import Knob, size_knob, skip_knobs
 from gearshift.paths.segformer.attention import STACKED, MergedAttention, check_mergeable
 from gearshift.paths.segformer.forward import encode
@@ -146,9 +146,7 @@ class LosslessSegformer(nn.Module):
         Raises:
             InputError: Something else is asked for, such as a loss or attention maps.
         """
-        asked = sorted(name for name, value in others.items() if value is not None and value is not False)
-        if asked:
-            raise InputError(f"a lossless path gives logits and hidden states, not {asked[0]}; use the stock form")
+        refuse_asked(others, "logits and hidden states")
         maps = encode(self.stages, pixel_values.contiguous(memory_format=torch.channels_last))
         output = SemanticSegmenterOutput(
             logits=self.decode_head(maps), hidden_states=tuple(maps) if output_hidden_states else None

@@ -9,7 +9,7 @@ from transformers.models.swin.modeling_swin import SwinImageClassifierOutput
 
 from gearshift.errors import InputError, PathRefusedError
 from gearshift.paths.anatomy import Anatomy
-from gearshift.paths.family import Family, Traits, class_names, restructure
+from gearshift.paths.family import Family, Traits, class_names, refuse_asked, restructure
 from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
@@ -118,9 +118,7 @@ class LosslessSwin(nn.Module):
         Raises:
             InputError: Something else is asked for, such as a loss or hidden states.
         """
-        asked = sorted(name for name, value in others.items() if value is not None and value is not False)
-        if asked:
-            raise InputError(f"a lossless path gives logits, not {asked[0]}; use the stock form")
+        refuse_asked(others, "logits")
         for tokens, _, _ in self.encoder(pixel_values, len(self.encoder.stages)):
             last = tokens
         output = SwinImageClassifierOutput(logits=self.classifier(self.layernorm(last).mean(dim=1)))

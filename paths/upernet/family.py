@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from transformers import UperNetForSemanticSegmentation
 from transformers.modeling_outputs import SemanticSegmenterOutput
 
-from gearshift.errors import InputError, PathRefusedError
+from gearshift.errors import PathRefusedError
 from gearshift.paths.anatomy import Anatomy
-from gearshift.paths.family import Family, Traits, class_names, resized, restructure
+from gearshift.paths.family import Family, Traits, class_names, refuse_asked, resized, restructure
 from gearshift.paths.knobs import Knob, size_knob
 from gearshift.paths.sharing import DerivedTensors, clone_structure
 from gearshift.paths.spec import PathSpec
@@ -103,9 +103,7 @@ class LosslessUperNet(nn.Module):
         Raises:
             InputError: Something else is asked for, such as a loss or hidden states.
         """
-        asked = sorted(name for name, value in others.items() if value is not None and value is not False)
-        if asked:
-            raise InputError(f"a lossless path gives logits, not {asked[0]}; use the stock form")
+        refuse_asked(others, "logits")
         height, width = pixel_values.shape[2:]
         logits = resized(self.decode_head(self.backbone(pixel_values)), (height, width))
         output = SemanticSegmenterOutput(logits=logits)
